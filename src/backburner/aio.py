@@ -1,0 +1,106 @@
+"""TaskService for asyncio: the same implementation, off the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .task import LOCAL_OWNER, Task
+
+if TYPE_CHECKING:
+    from .service import LogPage, TaskPage, TaskResult, TaskService, TaskStatus
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 16
+
+
+class AsyncTaskService:
+    """`await`able forms of the TaskService methods. Waiting costs no thread."""
+
+    def __init__(self, service: TaskService) -> None:
+        self._service = service
+        self._executor: ThreadPoolExecutor | None = None
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking function of the service or its store on one of the service's threads."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="backburner-service")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
+
+    async def submit(self, tool_name: str, inputs: Mapping[str, Any], **options: Any) -> TaskStatus:
+        return await self.run(self._service.submit, tool_name, inputs, **options)
+
+    async def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
+        return await self.run(self._service.status, task_id, owner=owner)
+
+    async def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
+        return await self.run(self._service.find, external_id, owner=owner)
+
+    async def list(self, *, owner: str | None = LOCAL_OWNER, **filters: Any) -> TaskPage:
+        return await self.run(self._service.list, owner=owner, **filters)
+
+    async def logs(
+        self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200
+    ) -> LogPage:
+        return await self.run(self._service.logs, task_id, owner=owner, cursor=cursor, limit=limit)
+
+    async def result(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskResult:
+        return await self.run(self._service.result, task_id, owner=owner)
+
+    async def cancel(
+        self, task_id: str, *, owner: str | None = LOCAL_OWNER, reason: str | None = None
+    ) -> TaskStatus:
+        return await self.run(self._service.cancel, task_id, owner=owner, reason=reason)
+
+    async def retry(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
+        return await self.run(self._service.retry, task_id, owner=owner)
+
+    async def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
+        await self.run(self._service.delete, task_id, owner=owner)
+
+    async def answer_input(
+        self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = LOCAL_OWNER
+    ) -> TaskStatus:
+        return await self.run(self._service.answer_input, task_id, answers, owner=owner)
+
+    async def wait(
+        self,
+        task_id: str,
+        timeout_s: float,
+        *,
+        owner: str | None = LOCAL_OWNER,
+        until: Callable[[Task], bool] = lambda task: task.finished,
+    ) -> TaskStatus:
+        """As TaskService.wait; cancelling the wait leaves the task alone."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
+
+        stop = await self.run(self._service.changes.listen, f"task:{task_id}", wake)
+        try:
+            deadline = time.monotonic() + timeout_s
+            while True:
+                changed.clear()
+                status = await self.status(task_id, owner=owner)
+                left = deadline - time.monotonic()
+                if until(status.task) or left <= 0:
+                    return status
+                try:
+                    await asyncio.wait_for(changed.wait(), left)
+                except TimeoutError:
+                    continue
+        finally:
+            stop()
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)

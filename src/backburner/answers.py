@@ -1,0 +1,59 @@
+"""Checking the answers to a task's questions against what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import json_text
+from .errors import InvalidAnswer, InvalidJson
+from .task import InputRequest
+
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def check_answers(
+    task_id: str, asked: Sequence[InputRequest], answers: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[str, Any]]:
+    """The answers to open questions as (action, content). Raises InvalidAnswer, naming the question.
+
+    An answer to an elicitation says `action`; an answer to another request, such as sampling,
+    is its result, and counts as accepted.
+    """
+    if not isinstance(answers, Mapping):
+        raise InvalidAnswer(key="", task_id=task_id, reason="the answers must be an object, by question key")
+    open_questions = {question.key: question for question in asked if question.answered_at is None}
+    return {
+        key: _check_answer(task_id, open_questions[key], answer)
+        for key, answer in answers.items()
+        if key in open_questions
+    }
+
+
+def _check_answer(task_id: str, question: InputRequest, answer: Any) -> tuple[str, Any]:
+    def invalid(reason: str) -> InvalidAnswer:
+        return InvalidAnswer(key=question.key, task_id=task_id, reason=reason)
+
+    if not isinstance(answer, Mapping):
+        raise invalid("it must be an object")
+    try:
+        json_text.encode(dict(answer), "it")
+    except InvalidJson as error:
+        raise invalid(str(error)) from None
+    if question.method != "elicitation/create":
+        return "accept", dict(answer)
+    action = answer.get("action")
+    if action not in _ACTIONS:
+        raise invalid(f"action must be one of {', '.join(_ACTIONS)}")
+    if action != "accept":
+        return action, None
+    content = answer.get("content")
+    schema = question.params.get("requestedSchema")
+    if schema:
+        from jsonschema.exceptions import best_match
+        from jsonschema.validators import validator_for
+
+        broken = best_match(validator_for(schema)(schema).iter_errors(content if content is not None else {}))
+        if broken is not None:
+            raise invalid(broken.message[:300])
+    return "accept", content

@@ -1,0 +1,198 @@
+"""Settings: from arguments, the environment (`BACKBURNER_*`) and `backburner.toml`, in that order."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
+
+
+def duration_s(value: float | str, setting: str = "duration") -> float:
+    """Seconds from a number, or from text such as `90`, `1.5h` or `1h30m`. Raises ConfigError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        text = str(value).strip().lower()
+        parts = _DURATION.findall(text)
+        if parts and _DURATION.sub("", text).strip() == "":
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        else:
+            try:
+                seconds = float(text)
+            except ValueError:
+                reason = f"{value!r} is not a time; write seconds, or for example 30s, 5m, 4h, 7d"
+                raise ConfigError(setting=setting, reason=reason) from None
+    if not 0 <= seconds < float("inf"):
+        raise ConfigError(setting=setting, reason=f"{value!r} is not a time from 0 on")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A resource class: how many workers this host gives it, and how many tasks may wait in it."""
+
+    workers: int = 2
+    max_length: int = 10_000
+
+
+def _default_queues() -> dict[str, Queue]:
+    cpus = os.cpu_count() or 1
+    return {
+        "cpu_small": Queue(workers=max(2, cpus)),
+        "cpu_standard": Queue(workers=max(2, cpus)),
+        "cpu_heavy": Queue(workers=1),
+        "gpu_small": Queue(workers=1),
+    }
+
+
+def _setting(default: Any, help: str) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting there is. A time may be written as seconds or as text such as `30s` or `4h`."""
+
+    store: str = _setting(
+        "", "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own)"
+    )
+    synchronous: str = _setting(
+        "full", "SQLite: full survives a power cut, normal only the death of processes"
+    )
+    engine: str = _setting("local", "Who starts the work: local")
+    data_dir: str = _setting("", "Where task folders and artifacts are (default: beside the SQLite file)")
+    queues: dict[str, Queue] = _setting(_default_queues, "Workers and length cap of each queue on this host")
+    default_queue: str = _setting("cpu_standard", "The queue of tools that name none")
+    fair_share: str = _setting("", "Share a queue fairly by `owner`, or by a tag prefix such as `project:`")
+    ttl_s: float = _setting(7 * 86400.0, "How long a task is kept after its submission, when nobody says")
+    max_ttl_s: float = _setting(90 * 86400.0, "The longest time to live that a caller may ask for")
+    purge_after_s: float = _setting(86400.0, "How long an expired task's bare record is kept")
+    pack_logs_after_s: float = _setting(3600.0, "When the logs of a finished task are compressed")
+    max_input_bytes: int = _setting(1_048_576, "The largest inputs of one task, as JSON")
+    max_result_bytes: int = _setting(262_144, "A larger result becomes an artifact with a preview")
+    max_log_bytes: int = _setting(67_108_864, "What one attempt may log; the rest is dropped, with a note")
+    max_runtime_s: float = _setting(86400.0, "The time limit of a task that names none")
+    heartbeat_s: float = _setting(2.0, "How often a supervisor says that its workers are alive")
+    lease_grace_s: float = _setting(30.0, "When a worker of another host without heartbeat counts as lost")
+    cancel_grace_s: float = _setting(5.0, "How long a cancelled or overdue tool has before it is killed")
+    drain_grace_s: float = _setting(30.0, "How long a supervisor that is told to stop waits for its tasks")
+    idle_exit_s: float = _setting(300.0, "When a supervisor without work leaves; 0: never")
+    keeper_interval_s: float = _setting(5.0, "How often the keeper sweeps")
+    max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")
+
+    def __post_init__(self) -> None:
+        if self.synchronous not in ("full", "normal"):
+            raise ConfigError(
+                setting="synchronous", reason=f"{self.synchronous!r} is neither full nor normal"
+            )
+        if self.default_queue not in self.queues:
+            known = ", ".join(self.queues)
+            reason = f"there is no queue named {self.default_queue!r}; known: {known}"
+            raise ConfigError(setting="default_queue", reason=reason)
+        for name, queue in self.queues.items():
+            if queue.workers < 0 or queue.max_length < 1:
+                reason = "workers must be at least 0 and max_length at least 1"
+                raise ConfigError(setting=f"queues.{name}", reason=reason)
+
+    @classmethod
+    def load(
+        cls,
+        name: str = "backburner",
+        arguments: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        file: str | Path | None = None,
+    ) -> Settings:
+        """The settings in force for the app `name`. Raises ConfigError, naming the setting."""
+        environment = os.environ if environment is None else environment
+        chosen = _from_file(Path(file or environment.get("BACKBURNER_CONFIG", "backburner.toml")), bool(file))
+        for entry in dataclasses.fields(cls):
+            text = environment.get(f"BACKBURNER_{entry.name.upper()}")
+            if text is not None:
+                chosen[entry.name] = text
+        chosen.update({key: value for key, value in (arguments or {}).items() if value is not None})
+        chosen.setdefault("store", default_store(name, environment))
+        known = {entry.name for entry in dataclasses.fields(cls)}
+        for key in chosen:
+            if key not in known:
+                raise ConfigError(
+                    setting=key, reason=f"there is no such setting; known: {', '.join(sorted(known))}"
+                )
+        return cls(**{key: _read(key, value) for key, value in chosen.items()})
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        return cls(**{key: _read(key, value) for key, value in json.loads(text).items()})
+
+
+def default_store(name: str, environment: Mapping[str, str]) -> str:
+    """A SQLite file in the user's state folder: a server that a host starts has no folder of its own."""
+    base = environment.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
+    return f"sqlite:///{base}/backburner/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
+
+
+def _from_file(path: Path, must_exist: bool) -> dict[str, Any]:
+    if not path.exists():
+        if must_exist:
+            raise ConfigError(setting="config", reason=f"there is no file {path}")
+        return {}
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(setting="config", reason=f"{path} is not valid TOML: {error}") from error
+
+
+def _read(name: str, value: Any) -> Any:
+    """A setting's value from what an argument, the environment or the file gave."""
+    default = next(entry for entry in dataclasses.fields(Settings) if entry.name == name).default
+    if name == "queues":
+        return _read_queues(value)
+    if name.endswith("_s"):
+        return duration_s(value, name)
+    if isinstance(default, int):
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ConfigError(setting=name, reason=f"{value!r} is not a whole number") from None
+        if number < 0:
+            raise ConfigError(setting=name, reason=f"{number} is negative")
+        return number
+    if not isinstance(value, str):
+        raise ConfigError(setting=name, reason=f"{value!r} is not text")
+    return value
+
+
+def _read_queues(value: Any) -> dict[str, Queue]:
+    """The default queues, with what is given put over them."""
+    try:
+        given = json.loads(value) if isinstance(value, str) else dict(value)
+        read = {
+            name: queue
+            if isinstance(queue, Queue)
+            else Queue(**queue)
+            if isinstance(queue, Mapping)
+            else Queue(queue)
+            for name, queue in given.items()
+        }
+    except (TypeError, ValueError, AttributeError) as error:
+        reason = f'{error}; write for example {{"cpu_heavy": {{"workers": 2, "max_length": 100}}}}'
+        raise ConfigError(setting="queues", reason=reason) from None
+    for name, queue in read.items():
+        if not all(isinstance(number, int) for number in (queue.workers, queue.max_length)):
+            raise ConfigError(setting=f"queues.{name}", reason="workers and max_length are whole numbers")
+    return {**_default_queues(), **read}

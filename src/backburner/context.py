@@ -1,0 +1,254 @@
+"""TaskContext: what a running tool can say about itself, ask, keep and find out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from . import json_text
+from .errors import InvalidRequest, TaskCancelled
+from .task import Artifact
+
+Action = Literal["accept", "decline", "cancel"]
+
+_CHUNK = 1 << 20
+_UNSAFE = re.compile(r"[^\w.()\- ]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client said to a question. `content` is there only when it accepted."""
+
+    action: Action
+    content: Any = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.action == "accept"
+
+
+class Channel(Protocol):
+    """How a context reaches its supervisor."""
+
+    def post(self, kind: str, body: dict[str, Any]) -> None:
+        """Say something and go on."""
+        ...
+
+    def request(self, kind: str, body: dict[str, Any]) -> Any:
+        """Say something and wait for the reply: it is on disk then. Raises TaskCancelled while asking."""
+        ...
+
+    def progress(self, body: dict[str, Any]) -> None:
+        """Keep the latest progress; it is sent at most ten times a second."""
+        ...
+
+
+@dataclass
+class TaskContext:
+    """Handed to a tool that has a parameter annotated with it. Safe to use from any thread of the tool."""
+
+    task_id: str
+    attempt: int
+    owner: str
+    tool_name: str
+    scratch: Path
+    checkpoint_data: Any
+    deadline: datetime | None
+    tags: tuple[str, ...]
+    meta: Mapping[str, Any]
+    _channel: Channel
+    _artifacts_folder: Path
+    _cancelled: threading.Event = field(default_factory=threading.Event)
+    _questions: int = 0
+    _percent: float | None = None
+
+    # -- progress and logs
+
+    def progress(
+        self,
+        current: float | None = None,
+        total: float | None = None,
+        *,
+        percent: float | None = None,
+        phase: str | None = None,
+        message: str | None = None,
+        **context: Any,
+    ) -> None:
+        """Say how far the work is: `current` of `total`, or `percent`. It never goes back.
+
+        Cheap enough for a hot loop: only the latest is sent, at most ten times a second.
+        """
+        if percent is None and current is not None and total:
+            percent = 100.0 * current / total
+        if percent is not None:
+            percent = min(max(percent, self._percent or 0.0), 100.0)
+            self._percent = percent
+        self._channel.progress(
+            {
+                "percent": percent if percent is not None else self._percent,
+                "step": current,
+                "step_total": total,
+                "phase": phase,
+                "message": message,
+                "context": context,
+            }
+        )
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Write a line to the task's log."""
+        self._channel.post("log", {"ts": time.time_ns() // 1_000_000, "level": level, "message": message})
+
+    # -- what to keep
+
+    def artifact(
+        self, source: str | os.PathLike[str] | bytes, name: str | None = None, kind: str = "file"
+    ) -> Artifact:
+        """Keep a file, or bytes, as an artifact of the task; it is immutable from now on.
+
+        A relative path is looked for in the working folder and then in `scratch`. Raises
+        FileNotFoundError, and InvalidRequest for bytes without a name.
+        """
+        if isinstance(source, bytes):
+            if not name:
+                raise InvalidRequest(reason="an artifact made of bytes needs a name")
+            path = None
+        else:
+            path = self._find(Path(source))
+            name = name or path.name
+        artifact_id = "art_" + secrets.token_hex(16)
+        folder = self._artifacts_folder / artifact_id
+        folder.mkdir(parents=True, mode=0o700)
+        target = folder / safe_file_name(name)
+        digest = (
+            _copy_bytes(source, target) if isinstance(source, bytes) else _copy_file(path or Path(), target)
+        )
+        target.chmod(0o400)
+        artifact = Artifact(
+            artifact_id=artifact_id,
+            task_id=self.task_id,
+            attempt=self.attempt,
+            name=name,
+            kind=kind,
+            size_bytes=target.stat().st_size,
+            sha256=digest,
+            path=f"{self.task_id}/artifacts/{artifact_id}/{target.name}",
+            created_at=time.time_ns() // 1_000_000,
+        )
+        body = {name: getattr(artifact, name) for name in Artifact.__slots__}
+        self._channel.request("artifact", body)
+        return artifact
+
+    def _find(self, path: Path) -> Path:
+        for candidate in (path, self.scratch / path):
+            if candidate.is_file():
+                return candidate
+        raise FileNotFoundError(f"there is no file {path} to keep as an artifact")
+
+    def checkpoint(self, data: Any) -> None:
+        """Keep `data` (JSON): the next attempt finds it in `checkpoint_data`. On disk when this returns."""
+        self._channel.request("checkpoint", {"data_json": json_text.encode(data, "The checkpoint")})
+
+    # -- questions
+
+    def ask(self, message: str, schema: Mapping[str, Any] | None = None) -> Answer:
+        """Ask the client, and wait. The task is `input_required` until it answers.
+
+        `schema` is the JSON schema of the answer: an object with plain properties. Raises
+        TaskCancelled when the task is cancelled while it waits.
+        """
+        return self.ask_all({"answer": (message, schema)})["answer"]
+
+    def ask_all(self, questions: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> dict[str, Answer]:
+        """Ask several things at once and wait for all the answers: `{key: (message, schema)}`."""
+        requests = {
+            key: ("elicitation/create", elicitation(message, schema))
+            for key, (message, schema) in questions.items()
+        }
+        return {
+            key: Answer(reply["action"], reply.get("content") if reply["action"] == "accept" else None)
+            for key, reply in self.request_all(requests).items()
+        }
+
+    def request_all(self, requests: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+        """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`."""
+        self._questions += 1
+        unique = {key: f"{key}-{self.attempt}-{self._questions}" for key in requests}
+        body = [
+            {"key": unique[key], "method": method, "params": dict(params)}
+            for key, (method, params) in requests.items()
+        ]
+        replies = self._channel.request("ask", {"requests": body})
+        return {key: replies[unique[key]] for key in requests}
+
+    async def ask_async(self, message: str, schema: Mapping[str, Any] | None = None) -> Answer:
+        """As `ask`, for async tools."""
+        return await asyncio.to_thread(self.ask, message, schema)
+
+    async def ask_all_async(
+        self, questions: Mapping[str, tuple[str, Mapping[str, Any] | None]]
+    ) -> dict[str, Answer]:
+        """As `ask_all`, for async tools."""
+        return await asyncio.to_thread(self.ask_all, questions)
+
+    # -- cancelling
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants the task stopped. A tool that looks now and then can end tidily."""
+        return self._cancelled.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        """Raise TaskCancelled if somebody wants the task stopped."""
+        if self.cancelled:
+            raise TaskCancelled
+
+    def wait_cancelled(self, timeout_s: float) -> bool:
+        """Sleep for so long, or until the task is cancelled; whether it was."""
+        return self._cancelled.wait(timeout_s)
+
+
+def elicitation(message: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of an `elicitation/create` request."""
+    requested = schema or {"type": "object", "properties": {}}
+    return {"mode": "form", "message": message, "requestedSchema": dict(requested)}
+
+
+def deadline_of(timeout_at: int | None) -> datetime | None:
+    return None if timeout_at is None else datetime.fromtimestamp(timeout_at / 1000, UTC)
+
+
+def safe_file_name(name: str) -> str:
+    """`name` as one plain path component, whatever a tool made of it."""
+    plain = _UNSAFE.sub("_", Path(name).name).strip(". ")
+    return plain.encode()[:200].decode(errors="ignore") or "file"
+
+
+def _copy_bytes(data: bytes, target: Path) -> str:
+    with target.open("xb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    return hashlib.sha256(data).hexdigest()
+
+
+def _copy_file(source: Path, target: Path) -> str:
+    digest = hashlib.sha256()
+    with source.open("rb") as data, target.open("xb") as out:
+        while chunk := data.read(_CHUNK):
+            digest.update(chunk)
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    shutil.copystat(source, target)
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""What can go wrong, each with a stable code. The docstring of an error is its message.
+
+`str(error)` is meant for people: what happened, to what, and what to do next. `error.code` is
+meant for programs and never changes; `error.details` holds the values that the message names.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+
+class BackburnerError(Exception):
+    """Something went wrong in Backburner."""
+
+    code: ClassVar[str] = "backburner_error"
+
+    def __init__(self, **details: Any) -> None:
+        self.details = details
+        template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
+        super().__init__(template.format(**details))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"code": self.code, "message": str(self), "details": self.details}
+
+
+# -- what the caller can put right ---------------------------------------------------------------
+
+
+class InvalidRequest(BackburnerError):
+    """The request cannot be taken: {reason}."""
+
+    code = "invalid_request"
+
+
+class UnknownTool(InvalidRequest):
+    """There is no slow tool named {tool_name!r}. Known ones: {known}."""
+
+    code = "unknown_tool"
+
+
+class InvalidInputs(InvalidRequest):
+    """The inputs of {tool_name} are not valid at {field}: {reason}."""
+
+    code = "invalid_inputs"
+
+
+class InvalidJson(InvalidRequest):
+    """{what} cannot be kept as JSON: {reason}."""
+
+    code = "invalid_json"
+
+
+class TooLarge(InvalidRequest):
+    """{what} is {size} bytes long; the limit is {limit}. Pass a path or a URL instead, or raise the limit."""
+
+    code = "too_large"
+
+
+class UnknownQueue(InvalidRequest):
+    """There is no queue named {queue!r}. Known ones: {known}."""
+
+    code = "unknown_queue"
+
+
+class InvalidCursor(InvalidRequest):
+    """The cursor is not one that this list handed out. Start again without a cursor."""
+
+    code = "invalid_cursor"
+
+
+class InvalidAnswer(InvalidRequest):
+    """The answer to question {key!r} of task {task_id} is not valid: {reason}."""
+
+    code = "invalid_answer"
+
+
+class TaskNotFound(BackburnerError):
+    """There is no task {task_id!r} that you may see. It may have expired; list your tasks to see what is there."""
+
+    code = "task_not_found"
+
+
+class ArtifactNotFound(BackburnerError):
+    """There is no artifact {artifact_id!r} that you may see."""
+
+    code = "artifact_not_found"
+
+
+class NotAllowedNow(BackburnerError):
+    """Task {task_id} is {state}, so it cannot {signal}."""
+
+    code = "not_allowed_now"
+
+
+class NotFinished(BackburnerError):
+    """Task {task_id} is still {state}, so it has no result yet. Ask again in {poll_after_ms} ms, or wait for it."""
+
+    code = "not_finished"
+
+
+class IdempotencyConflict(BackburnerError):
+    """The idempotency key {key!r} was used before for task {task_id} with other inputs. Use a new key for new inputs."""
+
+    code = "idempotency_conflict"
+
+
+class QueueFull(BackburnerError):
+    """Queue {queue!r} is full ({length} tasks wait). Submit again in {retry_after_s} s."""
+
+    code = "queue_full"
+
+
+class WaitTimeout(BackburnerError):
+    """Task {task_id} is still {state} after {timeout_s} s of waiting. It goes on; wait again or come back later."""
+
+    code = "wait_timeout"
+
+
+class ConfigError(BackburnerError):
+    """The setting {setting} is not valid: {reason}."""
+
+    code = "config_error"
+
+
+class ToolDefinitionError(BackburnerError):
+    """The tool {tool_name!r} cannot be used: {reason}."""
+
+    code = "tool_definition_error"
+
+
+class AppNotFound(BackburnerError):
+    """No Backburner app was found at {target!r}: {reason}."""
+
+    code = "app_not_found"
+
+
+# -- workers -------------------------------------------------------------------------------------
+
+
+class LeaseLost(BackburnerError):
+    """Attempt {attempt} of task {task_id} is no longer the current one; the write was refused and changed nothing."""
+
+    code = "lease_lost"
+
+
+class TaskCancelled(BackburnerError):
+    """The task was cancelled. Raised inside the tool by `ctx.raise_if_cancelled()`."""
+
+    code = "task_cancelled"
+
+
+class EngineError(BackburnerError):
+    """The engine {engine} could not do it: {reason}."""
+
+    code = "engine_error"
+
+
+# -- stores --------------------------------------------------------------------------------------
+
+
+class StoreError(BackburnerError):
+    """The store {store} failed: {reason}."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store {store} cannot be reached now ({reason}). Nothing acknowledged is lost; try again shortly."""
+
+    code = "store_unavailable"
+
+
+class StoreBusy(StoreError):
+    """The store {store} is locked by another program ({reason}). Close that program or try again."""
+
+    code = "store_busy"
+
+
+class StoreFull(StoreError):
+    """The store {store} cannot grow: {reason}. Free some disk space; nothing acknowledged is lost."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(StoreError):
+    """The store {store} cannot be written: {reason}. Check the permissions of the file and of its folder."""
+
+    code = "store_read_only"
+
+
+class StoreCorrupt(StoreError):
+    """The store {store} is damaged or is not a Backburner store: {reason}. Restore a backup or use another file."""
+
+    code = "store_corrupt"
+
+
+class StoreTooNew(StoreError):
+    """The store {store} has schema version {found}; this Backburner knows up to {known}. Upgrade Backburner."""
+
+    code = "store_too_new"

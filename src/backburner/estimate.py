@@ -1,0 +1,86 @@
+"""How long will it take: before a task starts, and while it runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median, quantiles
+from typing import Any
+
+from .store import Runtime, Store
+from .task import Progress
+
+Estimate = float | Callable[[Mapping[str, Any]], float] | None
+
+#: So many runs of like-sized inputs are worth more than all runs together.
+_ENOUGH_IN_BUCKET = 5
+_ENOUGH_TO_CALIBRATE = 3
+_QUANTILE = 75
+_REMEMBER_S = 2.0
+
+
+def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:
+    """What the author says: a fixed number, or a function of the inputs. One that fails says nothing."""
+    if callable(estimate):
+        try:
+            return max(0.0, float(estimate(inputs)))
+        except Exception:
+            return None
+    return None if estimate is None else float(estimate)
+
+
+def learned(history: Sequence[Runtime], inputs_bytes: int, hint_s: float | None) -> float | None:
+    """What experience makes of the author's hint; without a hint, a high quantile of like-sized runs."""
+    if hint_s is not None:
+        ratios = [run.seconds / run.hint_s for run in history if run.hint_s]
+        return hint_s * median(ratios) if len(ratios) >= _ENOUGH_TO_CALIBRATE else hint_s
+    bucket = inputs_bytes.bit_length()
+    alike = [run.seconds for run in history if run.inputs_bytes.bit_length() == bucket]
+    sample = alike if len(alike) >= _ENOUGH_IN_BUCKET else [run.seconds for run in history]
+    if len(sample) < 2:
+        return sample[0] if sample else None
+    return max(0.0, quantiles(sample, n=100, method="inclusive")[_QUANTILE - 1])
+
+
+class Estimator:
+    """Estimates for one store, with a short memory so that a burst of submissions reads history once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._histories: dict[str, tuple[float, Sequence[Runtime]]] = {}
+
+    def estimate(self, tool_name: str, inputs_bytes: int, hint_s: float | None) -> float | None:
+        """Expected seconds of run time, or None when nothing is known."""
+        return learned(self._history(tool_name), inputs_bytes, hint_s)
+
+    def _history(self, tool_name: str) -> Sequence[Runtime]:
+        now = time.monotonic()
+        with self._lock:
+            read_at, history = self._histories.get(tool_name, (-_REMEMBER_S, ()))
+        if now - read_at >= _REMEMBER_S:
+            history = self._store.runtimes(tool_name)
+            with self._lock:
+                self._histories[tool_name] = (now, history)
+        return history
+
+
+def eta_s(progress: Progress | None, elapsed_s: float, estimate_s: float | None) -> float | None:
+    """Expected seconds left of a running task, from its progress and, early on, from its estimate."""
+    from_estimate = None if estimate_s is None else max(0.0, estimate_s - elapsed_s)
+    percent = progress.percent if progress else None
+    if not percent:
+        return from_estimate
+    from_progress = elapsed_s * (100 - percent) / percent
+    if from_estimate is None:
+        return from_progress
+    trust = min(1.0, percent / 20)
+    return trust * from_progress + (1 - trust) * from_estimate
+
+
+def poll_after_ms(left_s: float | None, elapsed_s: float) -> int:
+    """When to look again: soon when the end is near or the tool is quick, seldom when it takes long."""
+    if left_s is None:
+        left_s = elapsed_s
+    return int(min(max(left_s * 1000 / 8, 50), 10_000))

@@ -1,0 +1,429 @@
+"""TaskService: validation, ownership, idempotency, admission. The only door for every surface.
+
+`TaskService` blocks; `TaskService.aio` is the same for asyncio. Owners are checked here and in
+no other place: `owner=None` is the operator, who sees everything, and is never taken from a
+request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import json_text
+from .changes import Changes
+from .clock import Clock, SystemClock
+from .config import Settings
+from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound, TooLarge, UnknownQueue
+from .estimate import Estimator, eta_s, hint, poll_after_ms
+from .lifecycle import State
+from .store import Store, TaskQuery
+from .task import (
+    LOCAL_OWNER,
+    Artifact,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Resources,
+    Task,
+    is_task_id,
+    new_task_id,
+)
+from .tools import Registry, ToolSpec
+
+_MAX_TAGS, _MAX_TAG_CHARS, _MAX_KEY_CHARS, _MAX_REASON_CHARS = 32, 256, 256, 1000
+_PRIORITIES = range(-1000, 1001)
+_MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
+_LOG_CURSOR = "log_{:09d}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """A task and what is computed about it. `questions` are the open ones."""
+
+    task: Task
+    position: int | None
+    eta_s: float | None
+    poll_after_ms: int
+    questions: Sequence[InputRequest] = ()
+    created: bool = False
+
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    tasks: Sequence[Task]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Log lines after a cursor. `truncated` says that more are there already."""
+
+    lines: Sequence[LogLine]
+    next_cursor: str
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    task: Task
+    artifacts: Sequence[Artifact]
+
+
+class TaskService:
+    """The rules, over one store. Every method is safe to call from many threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        tools: Registry,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        target: str = "",
+        on_submit: Callable[[Task], None] = lambda task: None,
+    ) -> None:
+        from .aio import AsyncTaskService
+
+        self.store = store
+        self.tools = tools
+        self.settings = settings
+        self.changes = Changes(store)
+        self.aio = AsyncTaskService(self)
+        self._clock = clock or SystemClock()
+        self._target = target
+        self._on_submit = on_submit
+        self._estimator = Estimator(store)
+
+    # -- submitting
+
+    def submit(
+        self,
+        tool_name: str,
+        inputs: Mapping[str, Any],
+        *,
+        owner: str = LOCAL_OWNER,
+        queue: str | None = None,
+        priority: int = 0,
+        ttl_s: float | None = None,
+        idempotency_key: str | None = None,
+        external_id: str | None = None,
+        parent_id: str | None = None,
+        tags: Sequence[str] = (),
+        resources: Resources | None = None,
+        traceparent: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> TaskStatus:
+        """Keep a task and start it; it is on disk when this returns.
+
+        The same idempotency key with the same inputs gives the first task back. Raises
+        InvalidRequest (and its kinds), IdempotencyConflict or QueueFull; then nothing is written.
+        """
+        spec = self.tools.get(tool_name)
+        inputs_json = self._check_inputs(spec, inputs)
+        now = self._clock.now_ms()
+        ttl_s = self._check_ttl(ttl_s, spec)
+        hint_s = hint(spec.estimate, inputs)
+        new = NewTask(
+            task_id=new_task_id(now),
+            owner=_check_text("owner", owner, _MAX_KEY_CHARS),
+            tool_name=tool_name,
+            target=self._target,
+            inputs_json=inputs_json,
+            inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
+            queue=self._check_queue(queue or spec.queue or self.settings.default_queue),
+            submitted_at=now,
+            expires_at=now + int(ttl_s * 1000),
+            ttl_s=ttl_s,
+            priority=_check_priority(priority),
+            tags=_check_tags(tags),
+            share=self._share(owner, tags),
+            resources=self._limits(spec, resources),
+            retry=spec.retry,
+            idempotency_key=_check_optional("idempotency_key", idempotency_key),
+            external_id=_check_optional("external_id", external_id),
+            parent_id=_check_optional("parent_id", parent_id),
+            hint_s=hint_s,
+            estimate_s=self._estimator.estimate(tool_name, len(inputs_json), hint_s),
+            traceparent=_check_optional("traceparent", traceparent),
+            meta=_check_meta({**(meta or {}), "isolation": spec.isolation}),
+        )
+        submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
+        if submission.created:
+            self._on_submit(submission.task)
+        return replace(self._view(submission.task, submission.position), created=submission.created)
+
+    def _check_inputs(self, spec: ToolSpec, inputs: Mapping[str, Any]) -> str:
+        if not isinstance(inputs, Mapping):
+            raise InvalidRequest(
+                reason=f"the inputs of {spec.name} must be an object with a field for each input"
+            )
+        text = json_text.encode(dict(inputs), f"The inputs of {spec.name}")
+        size = len(text.encode())
+        if size > self.settings.max_input_bytes:
+            raise TooLarge(what=f"The inputs of {spec.name}", size=size, limit=self.settings.max_input_bytes)
+        spec.check(inputs)
+        return text
+
+    def _check_queue(self, queue: str) -> str:
+        if queue not in self.settings.queues:
+            raise UnknownQueue(queue=queue, known=", ".join(self.settings.queues))
+        return queue
+
+    def _check_ttl(self, ttl_s: float | None, spec: ToolSpec) -> float:
+        if ttl_s is None:
+            return spec.ttl_s if spec.ttl_s is not None else self.settings.ttl_s
+        if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool) or not ttl_s > 0:
+            raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
+        return min(float(ttl_s), self.settings.max_ttl_s)
+
+    def _share(self, owner: str, tags: Sequence[str]) -> str:
+        by = self.settings.fair_share
+        if by in ("", "owner"):
+            return owner if by else ""
+        return next((tag for tag in tags if tag.startswith(by)), "")
+
+    def _limits(self, spec: ToolSpec, asked: Resources | None) -> Resources:
+        """What was asked for, else what the tool says, else what the settings say."""
+        asked, own = asked or Resources(), spec.resources
+        for name in Resources.__slots__:
+            value = getattr(asked, name)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
+            ):
+                raise InvalidRequest(reason=f"resources.{name} must be a number above 0, not {value!r}")
+        return Resources(
+            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.max_runtime_s,
+            cpu=asked.cpu or own.cpu,
+            memory_mb=asked.memory_mb or own.memory_mb,
+            scratch_mb=asked.scratch_mb or own.scratch_mb,
+        )
+
+    # -- reading
+
+    def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
+        """Where a task is. Raises TaskNotFound, in the same words for an unknown id and for another's."""
+        task = self._get(task_id, owner)
+        return self._view(task, self.store.position(task))
+
+    def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
+        """The owner's task with that external id."""
+        task = self.store.find(_check_text("external_id", external_id, _MAX_KEY_CHARS), owner)
+        return None if task is None else self._view(task, self.store.position(task))
+
+    def list(
+        self,
+        *,
+        owner: str | None = LOCAL_OWNER,
+        states: Sequence[str] = (),
+        tool_name: str | None = None,
+        tags_any: Sequence[str] = (),
+        parent_id: str | None = None,
+        submitted_after: int | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """A page of tasks, newest first. Raises InvalidRequest, or InvalidCursor for one not of ours."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_PAGE:
+            raise InvalidRequest(reason=f"limit must be a whole number from 1 to {_MAX_PAGE}, not {limit!r}")
+        query = TaskQuery(
+            owner=owner,
+            states=_check_states(states),
+            tool_name=_check_optional("tool_name", tool_name),
+            tags_any=_check_tags(tags_any),
+            parent_id=_check_optional("parent_id", parent_id),
+            submitted_after=submitted_after,
+            before_seq=None if cursor is None else self._open_cursor(cursor, owner),
+            limit=limit + 1,
+        )
+        found = self.store.page(query)
+        more = len(found) > limit
+        tasks = found[:limit]
+        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner]) if more else None)
+
+    def _open_cursor(self, cursor: str, owner: str | None) -> int:
+        from itsdangerous import BadData
+
+        try:
+            seq, of = self._cursor_signer().loads(cursor)
+        except (BadData, TypeError, ValueError, AttributeError):
+            raise InvalidCursor from None
+        if of != owner:
+            raise InvalidCursor
+        return int(seq)
+
+    def _cursor_signer(self) -> Any:
+        from itsdangerous import URLSafeSerializer
+
+        return URLSafeSerializer(self.store.secret(), salt="backburner.list")
+
+    def logs(
+        self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200
+    ) -> LogPage:
+        """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LOG_PAGE:
+            raise InvalidRequest(
+                reason=f"limit must be a whole number from 1 to {_MAX_LOG_PAGE}, not {limit!r}"
+            )
+        after = 0 if cursor is None else _log_seq(cursor)
+        task = self._get(task_id, owner)
+        lines = self.store.logs(task.task_id, after, limit + 1)
+        shown = lines[:limit]
+        last = shown[-1].seq if shown else after
+        return LogPage(shown, _LOG_CURSOR.format(last), truncated=len(lines) > limit)
+
+    def result(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskResult:
+        """The outcome of a finished task. Raises NotFinished, and TaskNotFound once it has expired."""
+        task = self._get(task_id, owner)
+        if task.state is State.EXPIRED:
+            raise TaskNotFound(task_id=task_id)
+        if not task.finished:
+            raise NotFinished(
+                task_id=task_id, state=task.state, poll_after_ms=self._view(task, None).poll_after_ms
+            )
+        return TaskResult(task, self.store.artifacts(task.task_id))
+
+    # -- steering
+
+    def cancel(
+        self, task_id: str, *, owner: str | None = LOCAL_OWNER, reason: str | None = None
+    ) -> TaskStatus:
+        """Ask for a task to be stopped; harmless on one that is finished or being stopped already."""
+        if reason is not None:
+            reason = _check_text("reason", reason, _MAX_REASON_CHARS)
+        task = self.store.cancel(_check_id(task_id), owner, reason)
+        return self._view(task, None)
+
+    def retry(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
+        """Run a failed, cancelled or timed-out task once more. Raises NotAllowedNow otherwise."""
+        task = self.store.retry(_check_id(task_id), owner)
+        self._on_submit(task)
+        return self._view(task, self.store.position(task))
+
+    def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
+        """Forget a finished task. Raises NotAllowedNow while it is not finished."""
+        self.store.delete(_check_id(task_id), owner)
+
+    def answer_input(
+        self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = LOCAL_OWNER
+    ) -> TaskStatus:
+        """Answer open questions: `{key: {"action": "accept", "content": {…}}}`; partial answers are fine.
+
+        Unknown and answered keys are passed over. Raises InvalidAnswer; then none is taken.
+        """
+        from .answers import check_answers
+
+        task = self._get(task_id, owner)
+        checked = check_answers(task_id, self.store.input_requests(task.task_id), answers)
+        return self._view(self.store.answer(task.task_id, checked, owner), None)
+
+    def wait(
+        self,
+        task_id: str,
+        timeout_s: float,
+        *,
+        owner: str | None = LOCAL_OWNER,
+        until: Callable[[Task], bool] = lambda task: task.finished,
+    ) -> TaskStatus:
+        """Block until the task is finished (or `until` says so), at most so long; then its status."""
+        changed = threading.Event()
+        stop = self.changes.listen(f"task:{task_id}", changed.set)
+        try:
+            deadline = time.monotonic() + timeout_s
+            while True:
+                changed.clear()
+                task = self._get(task_id, owner)
+                left = deadline - time.monotonic()
+                if until(task) or left <= 0:
+                    return self._view(task, self.store.position(task))
+                changed.wait(left)
+        finally:
+            stop()
+
+    # -- what every answer is made of
+
+    def _get(self, task_id: str, owner: str | None) -> Task:
+        return self.store.get(_check_id(task_id), owner)
+
+    def _view(self, task: Task, position: int | None) -> TaskStatus:
+        now = self._clock.now_ms()
+        elapsed_s = max(0, now - (task.started_at or task.submitted_at)) / 1000
+        left_s = None
+        if not task.finished:
+            left_s = eta_s(task.progress, elapsed_s if task.started_at else 0.0, task.estimate_s)
+        questions: tuple[InputRequest, ...] = ()
+        if task.state is State.INPUT_REQUIRED:
+            asked = self.store.input_requests(task.task_id)
+            questions = tuple(q for q in asked if q.answered_at is None and q.attempt == task.attempt)
+        return TaskStatus(task, position, left_s, poll_after_ms(left_s, elapsed_s), questions)
+
+    def close(self) -> None:
+        """Stop listening. The store is its opener's to close."""
+        self.changes.close()
+        self.aio.close()
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def _check_id(task_id: str) -> str:
+    if not isinstance(task_id, str) or not is_task_id(task_id):
+        raise TaskNotFound(task_id=task_id if isinstance(task_id, str) and len(task_id) <= 64 else "…")
+    return task_id
+
+
+def _check_text(name: str, value: Any, longest: int) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(reason=f"{name} must be text that is not empty")
+    if len(value) > longest:
+        raise TooLarge(what=name, size=len(value), limit=longest)
+    json_text.encode(value, name)
+    return value
+
+
+def _check_optional(name: str, value: str | None) -> str | None:
+    return None if value is None else _check_text(name, value, _MAX_KEY_CHARS)
+
+
+def _check_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in _PRIORITIES:
+        reason = (
+            f"priority must be a whole number from {_PRIORITIES[0]} to {_PRIORITIES[-1]}, not {priority!r}"
+        )
+        raise InvalidRequest(reason=reason)
+    return priority
+
+
+def _check_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise InvalidRequest(reason="tags must be a list of texts")
+    if len(tags) > _MAX_TAGS:
+        raise InvalidRequest(reason=f"a task has at most {_MAX_TAGS} tags, not {len(tags)}")
+    return tuple(dict.fromkeys(_check_text("tag", tag, _MAX_TAG_CHARS) for tag in tags))
+
+
+def _check_meta(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    json_text.encode(dict(meta), "The task's meta data")
+    return meta
+
+
+def _check_states(states: Sequence[str]) -> frozenset[State]:
+    try:
+        return frozenset(State(state) for state in states)
+    except ValueError as error:
+        raise InvalidRequest(reason=f"{error}; the states are {', '.join(State)}") from None
+
+
+def _log_seq(cursor: str) -> int:
+    digits = cursor.removeprefix("log_") if isinstance(cursor, str) else ""
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
+        raise InvalidCursor
+    return int(digits)

@@ -1,0 +1,368 @@
+"""The Store protocol: the one source of truth, in about two dozen verbs, and what they take and give.
+
+Every verb is atomic: it happens whole or not at all, also when the process is killed in the
+middle of it. When a verb that writes returns, what it wrote is on disk, unless its docstring
+says otherwise. Every verb may raise StoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .lifecycle import State
+from .task import (
+    Artifact,
+    Attempt,
+    Event,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Progress,
+    Task,
+    TaskError,
+    Worker,
+)
+
+# -- what verbs take and give --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What became of a submit. `position` counts the tasks ahead in the queue, and this one."""
+
+    task: Task
+    created: bool
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuery:
+    """Which tasks to list, newest first. Empty means any. `before_seq` is where the last page ended."""
+
+    owner: str | None = None
+    states: frozenset[State] = frozenset()
+    tool_name: str | None = None
+    tags_any: tuple[str, ...] = ()
+    parent_id: str | None = None
+    submitted_after: int | None = None
+    before_seq: int | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A worker's exclusive hold on one attempt: what it needs to run it.
+
+    The attempt number is the fence: a write that names another than the current one is refused.
+    """
+
+    task: Task
+    worker_id: str
+    checkpoint: Any = None
+    last_log_seq: int = 0
+
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
+
+    @property
+    def attempt(self) -> int:
+        return self.task.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseView:
+    """What a lease's holder must know: does it still hold, and does somebody want the task stopped."""
+
+    held: bool
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """How long one success took, and what its author had expected."""
+
+    inputs_bytes: int
+    seconds: float
+    hint_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepth:
+    """How busy a queue is."""
+
+    queue: str
+    queued: int
+    leased: int
+
+
+# -- what a worker may report about its attempt ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The runner begins the tool."""
+
+    pid: int | None = None
+    timeout_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    lines: tuple[LogLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    data_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    artifact: Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The tool asks the client; the task waits in `input_required` until all are answered."""
+
+    requests: tuple[InputRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The runner was told to stop because of a cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    result_json: str
+    metrics: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt failed. Whether another one follows is for the task's Retry to say."""
+
+    error: TaskError
+    metrics: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    error: TaskError
+    metrics: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The attempt stopped because of a cancel."""
+
+    error: TaskError
+    metrics: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The worker gives the task back undone; this does not count as a try."""
+
+    reason: str
+
+
+Outcome = Succeeded | Failed | TimedOut | Cancelled | HandedBack
+Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Stopping | Outcome
+
+
+# -- waking up -------------------------------------------------------------------------------------
+
+#: Topics are `task:<task_id>` (its state, progress, questions or logs changed) and `queue:<name>` (a task
+#: can be claimed there). `*` means that anything may have changed.
+ANYTHING = "*"
+
+
+class Watch(Protocol):
+    """Hears what changes in a store, from any process, within milliseconds and without polling.
+
+    A watch may hear too much (`*`, or a change that was seen already) and never too little.
+    """
+
+    def fileno(self) -> int:
+        """Readable when there may be something to `drain`; fits select, selectors and asyncio."""
+        ...
+
+    def drain(self) -> set[str]:
+        """The topics heard since the last drain; never blocks."""
+        ...
+
+    def wait(self, timeout_s: float | None = None) -> set[str]:
+        """Block until something was heard, or the time is over; then as `drain`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# -- the verbs -------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """Where tasks live. Safe to use from many threads and many processes at once."""
+
+    url: str
+
+    # submitting and reading
+
+    def submit(self, new: NewTask, *, queue_cap: int | None = None) -> Submission:
+        """Keep a new task. The same idempotency key and inputs give the first task back, `created=False`.
+
+        Raises IdempotencyConflict, and QueueFull when `queue_cap` tasks wait already.
+        """
+        ...
+
+    def get(self, task_id: str, owner: str | None = None) -> Task:
+        """One task, whole. Raises TaskNotFound, also when it is not of `owner` (None: anyone's)."""
+        ...
+
+    def find(self, external_id: str, owner: str) -> Task | None:
+        """The owner's task with this external id, if there is one."""
+        ...
+
+    def page(self, query: TaskQuery) -> list[Task]:
+        """One page of tasks, newest first."""
+        ...
+
+    def position(self, task: Task, limit: int = 500) -> int | None:
+        """The place of a queued task in its queue, 1 is next; at most `limit`. None when it is not queued."""
+        ...
+
+    def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]: ...
+
+    def events(self, task_id: str) -> list[Event]: ...
+
+    def attempts(self, task_id: str) -> list[Attempt]: ...
+
+    def artifacts(self, task_id: str) -> list[Artifact]: ...
+
+    def artifact(self, artifact_id: str) -> Artifact:
+        """Raises ArtifactNotFound."""
+        ...
+
+    def input_requests(self, task_id: str) -> list[InputRequest]:
+        """All questions of a task, answered and open, in the order asked."""
+        ...
+
+    def runtimes(self, tool_name: str, limit: int = 100) -> list[Runtime]:
+        """How long the tool's latest successes took, newest first."""
+        ...
+
+    def queue_depths(self) -> list[QueueDepth]: ...
+
+    def count_states(self, owner: str | None = None) -> dict[State, int]: ...
+
+    # steering a task
+
+    def cancel(self, task_id: str, owner: str | None = None, reason: str | None = None) -> Task:
+        """Ask for a task to be stopped. A queued one is cancelled at once; a finished one stays as it is."""
+        ...
+
+    def answer(self, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None = None) -> Task:
+        """Answer open questions: key to (action, content). Unknown and answered keys are passed over."""
+        ...
+
+    def retry(self, task_id: str, owner: str | None = None) -> Task:
+        """Queue a failed, cancelled or timed-out task once more. Raises NotAllowedNow otherwise."""
+        ...
+
+    def delete(self, task_id: str, owner: str | None = None) -> None:
+        """Forget a finished task and everything about it. Raises NotAllowedNow while it is not finished."""
+        ...
+
+    # working on tasks
+
+    def claim(self, queues: Sequence[str], workers: Sequence[str], *, fair: bool = False) -> list[Lease]:
+        """Hand out the best ready tasks, one for each worker named: priority, fair share if on, FIFO.
+
+        No task is ever handed out twice. On SQLite the claim is on disk only with the next
+        write: a power cut in between queues the task again (docs/decisions/0004).
+        """
+        ...
+
+    def claim_task(self, task_id: str, worker: str) -> Lease | None:
+        """Claim this one task if it is ready; None when it is not, or not any more."""
+        ...
+
+    def report(self, lease: Lease, *changes: Change) -> None:
+        """Write what happened to an attempt, in order. Raises LeaseLost if it is not the current one."""
+        ...
+
+    def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
+        """Many reports in one commit. Gives back the leases that are lost; their reports changed nothing."""
+        ...
+
+    def heartbeat(self, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
+        """Keep leases alive and say what each holder must know; write how its workers are."""
+        ...
+
+    def remove_workers(self, supervisor_id: str) -> None: ...
+
+    def workers(self) -> list[Worker]: ...
+
+    # keeping house (for the keeper)
+
+    def keep(self, holder: str, lease_s: float) -> bool:
+        """Become, or stay, the one keeper for `lease_s` seconds; False when somebody else is."""
+        ...
+
+    def lose(
+        self, *, heartbeat_before: int | None = None, workers: Sequence[str] = (), limit: int = 500
+    ) -> list[str]:
+        """End the attempts of lost workers, by their policy: retried, or failed with `worker_lost`."""
+        ...
+
+    def make_ready(self) -> list[str]:
+        """Put due retries in line."""
+        ...
+
+    def next_ready_at(self) -> int | None:
+        """When the next retry falls due."""
+        ...
+
+    def time_out(self, limit: int = 500) -> list[str]:
+        """End tasks that are past `timeout_at` by more than the holder could need to end them itself."""
+        ...
+
+    def expire(self, limit: int = 500) -> list[str]:
+        """Expire tasks past their time to live: their results, inputs, logs and artifact records go."""
+        ...
+
+    def purge(self, before: int, limit: int = 500) -> list[str]:
+        """Forget tasks that expired before then, wholly."""
+        ...
+
+    def pack_logs(self, finished_before: int, limit: int = 100) -> list[str]:
+        """Compress the logs of tasks that finished before then."""
+        ...
+
+    def forget_runtimes(self, keep: int = 500) -> int:
+        """Drop all but the latest runtimes of each tool."""
+        ...
+
+    # the store itself
+
+    def watch(self) -> Watch: ...
+
+    def secret(self) -> bytes:
+        """A random key that was made with the store: it signs cursors and artifact links."""
+        ...
+
+    def version(self) -> int:
+        """The number of the last migration applied."""
+        ...
+
+    def close(self) -> None: ...

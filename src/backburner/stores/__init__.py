@@ -1,0 +1,29 @@
+"""The stores: one set of SQL statements on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from ..clock import Clock, SystemClock
+from ..errors import ConfigError
+from ..store import Store
+
+
+def open_store(url: str, *, clock: Clock | None = None, synchronous: str = "full") -> Store:
+    """Open the store behind `sqlite:///path`, `sqlite://` (temporary) or `postgresql://…`, migrated.
+
+    Drivers are imported only here, when a store of their kind is opened. Raises ConfigError for
+    another kind of URL and StoreError when the store cannot be used.
+    """
+    clock = clock or SystemClock()
+    if url.startswith("sqlite:"):
+        from .sqlite import SqliteStore
+
+        return SqliteStore(url, clock=clock, synchronous=synchronous)
+    if url.startswith(("postgresql:", "postgres:")):
+        try:
+            from .postgres import PostgresStore
+        except ImportError as error:
+            reason = f"{error}; install it with: pip install 'backburner[postgres]'"
+            raise ConfigError(setting="store", reason=reason) from error
+        return PostgresStore(url, clock=clock)
+    reason = f"{url!r} is neither sqlite:///path/to/file.db nor postgresql://user@host/database"
+    raise ConfigError(setting="store", reason=reason)

@@ -1,0 +1,229 @@
+"""The PostgreSQL store: for more than one host, or where a database is kept already."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.rows import dict_row
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from ..clock import Clock, SystemClock
+from ..errors import (
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from ..store import ANYTHING, Watch
+from .sql_store import SqlStore
+from .statements import migrations, statements
+from .transaction import GroupCommit, Job, Transaction, run_jobs
+from .watches import PipeWatch
+
+T = TypeVar("T")
+_Connection = psycopg.Connection[dict[str, Any]]
+
+_CHANNEL = "backburner"
+_MIGRATION_LOCK = 6238125500
+_LARGEST_NOTICE = 7_000
+_TRIES = 5
+
+
+class _Adapted:
+    """A psycopg connection as a Transaction wants it."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, parameters: Any) -> Any:
+        return self._connection.execute(sql, parameters or None)
+
+    def executemany(self, sql: str, rows: Any) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.executemany(sql, rows)
+
+
+class PostgresStore(SqlStore):
+    """Tasks in a PostgreSQL database, shared by any number of hosts."""
+
+    def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 8) -> None:
+        self.url = _without_password(url)
+        self.clock = clock or SystemClock()
+        self._conninfo = url
+        self._statements = statements("postgres")
+        self._pool: ConnectionPool[_Connection] = ConnectionPool(
+            url,
+            kwargs={"row_factory": dict_row, "application_name": "backburner"},
+            min_size=1,
+            max_size=pool_size,
+            open=False,
+            timeout=10,
+            reconnect_timeout=60,
+            check=ConnectionPool.check_connection,
+            name="backburner",
+        )
+        self._group = GroupCommit(self._run_group)
+        try:
+            with self._connect() as connection:
+                self._migrate(connection)
+            self._pool.open(wait=False)
+        except (psycopg.Error, PoolTimeout) as error:
+            raise self._as_store_error(error) from error
+
+    def _connect(self, **options: Any) -> _Connection:
+        return psycopg.connect(self._conninfo, row_factory=dict_row, application_name="backburner", **options)
+
+    # -- migrations
+
+    def _migrate(self, connection: _Connection) -> None:
+        """Bring the schema up to date; hosts that start at the same time take turns."""
+        known = migrations("postgres")
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            connection.execute("CREATE TABLE IF NOT EXISTS backburner_version (version BIGINT PRIMARY KEY)")
+            row = connection.execute("SELECT max(version) AS version FROM backburner_version").fetchone()
+            version = (row and row["version"]) or 0
+            if version > known[-1][0]:
+                raise StoreTooNew(store=self.url, found=version, known=known[-1][0])
+            for number, _, script in known:
+                if number > version:
+                    connection.execute(script.encode())
+                    connection.execute("INSERT INTO backburner_version VALUES (%s)", (number,))
+
+    def version(self) -> int:
+        row = self._reading(
+            lambda connection: connection.execute(
+                "SELECT max(version) AS v FROM backburner_version"
+            ).fetchone()
+        )
+        return row["v"] if row else 0
+
+    def secret(self) -> bytes:
+        row = self._reading(
+            lambda connection: connection.execute("SELECT secret FROM store_secret").fetchone()
+        )
+        assert row is not None, "the first migration puts it there"
+        return bytes(row["secret"])
+
+    # -- reading and writing
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        return self._reading(
+            lambda connection: work(Transaction(_Adapted(connection), self._statements, self.clock.now_ms()))
+        )
+
+    def _reading(self, work: Callable[[_Connection], T]) -> T:
+        try:
+            with self._pool.connection() as connection:
+                return work(connection)
+        except (psycopg.Error, PoolTimeout) as error:
+            raise self._as_store_error(error) from error
+
+    def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
+        try:
+            return self._group(work, durable)
+        except (psycopg.Error, PoolTimeout) as error:
+            raise self._as_store_error(error) from error
+
+    def _run_group(self, jobs: list[Job[Any]]) -> None:
+        """All jobs in one commit. Other processes write at the same time, so a deadlock is tried again."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._run_once(jobs)
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
+                if attempt == _TRIES:
+                    raise
+
+    def _run_once(self, jobs: list[Job[Any]]) -> None:
+        with self._pool.connection() as connection:
+            tx = Transaction(_Adapted(connection), self._statements, self.clock.now_ms())
+            for job in jobs:
+                job.error = None
+            run_jobs(tx, jobs)
+            for job in jobs:
+                if isinstance(
+                    job.error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
+                ):
+                    raise job.error
+            if tx.topics:
+                notice = "\n".join(tx.topics)
+                tx.one("notify", topics=notice if len(notice.encode()) <= _LARGEST_NOTICE else ANYTHING)
+
+    # -- waking up
+
+    def watch(self) -> Watch:
+        """Hear NOTIFY on a connection of its own; after a lost connection, anything may have changed."""
+        watch, over, listening = PipeWatch(), threading.Event(), threading.Event()
+        wake = os.eventfd(0, os.EFD_CLOEXEC)
+
+        def listen() -> None:
+            while not over.is_set():
+                try:
+                    with closing(self._connect(autocommit=True)) as connection:
+                        connection.execute(f"LISTEN {_CHANNEL}")
+                        if listening.is_set():
+                            watch.hear({ANYTHING})
+                        listening.set()
+                        poller = select.poll()
+                        poller.register(connection.fileno(), select.POLLIN)
+                        poller.register(wake, select.POLLIN)
+                        while not over.is_set():
+                            poller.poll()
+                            for notice in connection.notifies(timeout=0):
+                                watch.hear(notice.payload.split("\n"))
+                except psycopg.Error:
+                    over.wait(0.2)
+
+        thread = threading.Thread(target=listen, name="backburner-listen", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            over.set()
+            os.eventfd_write(wake, 1)
+            thread.join()
+            os.close(wake)
+
+        watch.fed_by(stop)
+        if not listening.wait(10):
+            watch.close()
+            raise StoreUnavailable(store=self.url, reason="LISTEN was not possible")
+        return watch
+
+    # -- ending, and errors
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _as_store_error(self, error: Exception) -> StoreError:
+        state = getattr(error, "sqlstate", None) or ""
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        kinds: list[tuple[tuple[str, ...], type[StoreError]]] = [
+            (("53100", "53200"), StoreFull),
+            (("25006", "42501"), StoreReadOnly),
+            (("55P03", "40P01", "40001"), StoreBusy),
+            (("XX001", "XX002"), StoreCorrupt),
+        ]
+        for states, kind in kinds:
+            if state in states:
+                return kind(store=self.url, reason=reason)
+        unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
+        kind = StoreUnavailable if unreachable else StoreError
+        return kind(store=self.url, reason=reason)
+
+
+def _without_password(url: str) -> str:
+    """The URL for messages and lists; the password stays out of both."""
+    scheme, _, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    if not at:
+        return url
+    return f"{scheme}://{credentials.split(':')[0]}@{host}"

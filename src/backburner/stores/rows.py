@@ -1,0 +1,168 @@
+"""Rows to records, and records to the parameters of statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import json_text
+from ..lifecycle import State
+from ..task import (
+    Artifact,
+    Attempt,
+    Event,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Progress,
+    Resources,
+    Retry,
+    Task,
+    TaskError,
+    Worker,
+)
+from .transaction import Row
+
+decode, encode = json_text.decode, json_text.encode
+
+
+def new_task_parameters(new: NewTask) -> dict[str, Any]:
+    return {
+        "task_id": new.task_id,
+        "owner": new.owner,
+        "tool_name": new.tool_name,
+        "target": new.target,
+        "external_id": new.external_id,
+        "parent_id": new.parent_id,
+        "idempotency_key": new.idempotency_key,
+        "inputs_json": new.inputs_json,
+        "inputs_hash": new.inputs_hash,
+        "inputs_bytes": len(new.inputs_json),
+        "queue": new.queue,
+        "priority": new.priority,
+        "share": new.share,
+        "tags_json": encode(list(new.tags)),
+        "resources_json": _sparse(new.resources),
+        "retry_json": _sparse(new.retry),
+        "meta_json": encode(dict(new.meta)),
+        "traceparent": new.traceparent,
+        "hint_s": new.hint_s,
+        "estimate_s": new.estimate_s,
+        "ttl_s": new.ttl_s,
+        "submitted_at": new.submitted_at,
+        "expires_at": new.expires_at,
+        "max_attempts": new.retry.max_attempts,
+    }
+
+
+def _sparse(record: Resources | Retry) -> str:
+    values = ((name, getattr(record, name)) for name in record.__slots__)
+    return encode({name: value for name, value in values if value is not None})
+
+
+def task(row: Row) -> Task:
+    """A task from a row of `task_whole` or `task_summary`."""
+    progress, error = decode(row["progress_json"]), decode(row["error_json"])
+    return Task(
+        seq=row["seq"],
+        task_id=row["task_id"],
+        owner=row["owner"],
+        tool_name=row["tool_name"],
+        target=row["target"],
+        queue=row["queue"],
+        state=State(row["state"]),
+        priority=row["priority"],
+        submitted_at=row["submitted_at"],
+        updated_at=row["changed_at"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        max_attempts=row["max_attempts"],
+        retry=retry(row["retry_json"]),
+        resources=Resources(**decode(row["resources_json"])),
+        inputs=decode(row["inputs_json"]),
+        tags=tuple(decode(row["tags_json"])),
+        ttl_s=row["ttl_s"],
+        idempotency_key=row["idempotency_key"],
+        external_id=row["external_id"],
+        parent_id=row["parent_id"],
+        estimate_s=row["estimate_s"],
+        traceparent=row["traceparent"],
+        meta=decode(row["meta_json"]),
+        ready_at=row["ready_at"],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        completed_at=row["completed_at"],
+        expires_at=row["expires_at"],
+        timeout_at=row["timeout_at"],
+        worker_id=row["worker_id"],
+        cancel_requested=bool(row["cancel_requested"]),
+        cancel_reason=row["cancel_reason"],
+        progress=Progress.from_dict(progress) if progress else None,
+        result=decode(row["result_json"]),
+        error=TaskError.from_dict(error) if error else None,
+        metrics=decode(row["metrics_json"]) or {},
+    )
+
+
+def retry(text: str) -> Retry:
+    policy = decode(text)
+    return Retry(**{**policy, "on": tuple(policy["on"])})
+
+
+def error_json(error: TaskError | None) -> str | None:
+    return None if error is None else encode(error.to_dict())
+
+
+def attempt(row: Row) -> Attempt:
+    error = decode(row["error_json"])
+    return Attempt(
+        task_id=row["task_id"],
+        attempt=row["attempt"],
+        worker_id=row["worker_id"],
+        claimed_at=row["claimed_at"],
+        started_at=row["started_at"],
+        heartbeat_at=row["heartbeat_at"],
+        ended_at=row["ended_at"],
+        pid=row["pid"],
+        outcome=row["outcome"],
+        error=TaskError.from_dict(error) if error else None,
+    )
+
+
+def event(row: Row) -> Event:
+    return Event(
+        seq=row["seq"],
+        task_id=row["task_id"],
+        ts=row["ts"],
+        attempt=row["attempt"],
+        signal=row["signal"],
+        from_state=State(row["from_state"]) if row["from_state"] else None,
+        to_state=State(row["to_state"]),
+        worker_id=row["worker_id"],
+        detail=decode(row["detail_json"]) or {},
+    )
+
+
+def log_line(row: Row) -> LogLine:
+    return LogLine(row["seq"], row["ts"], row["stream"], row["level"], row["line"])
+
+
+def artifact(row: Row) -> Artifact:
+    return Artifact(**{name: row[name] for name in Artifact.__slots__})
+
+
+def worker(row: Row) -> Worker:
+    return Worker(**{name: row[name] for name in Worker.__slots__})
+
+
+def input_request(row: Row) -> InputRequest:
+    return InputRequest(
+        task_id=row["task_id"],
+        key=row["key"],
+        attempt=row["attempt"],
+        method=row["method"],
+        params=decode(row["params_json"]),
+        asked_at=row["asked_at"],
+        answered_at=row["answered_at"],
+        action=row["action"],
+        content=decode(row["content_json"]),
+    )

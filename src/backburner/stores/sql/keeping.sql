@@ -1,0 +1,68 @@
+-- The keeper's sweeps, and what estimates learn from. Runs on both.
+
+-- name: keep
+-- Become or stay the keeper. No row comes back while somebody else holds it.
+INSERT INTO keeper (only_one, holder, expires_at) VALUES (1, :holder, :expires_at)
+ON CONFLICT (only_one) DO UPDATE SET holder = :holder, expires_at = :expires_at
+    WHERE keeper.holder = :holder OR keeper.expires_at <= :now
+RETURNING holder;
+
+-- name: stale_attempts
+SELECT t.task_id, t.attempt, t.worker_id FROM tasks t
+JOIN attempts a ON a.task_id = t.task_id AND a.attempt = t.attempt
+WHERE t.state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
+  AND a.heartbeat_at < :heartbeat_before
+ORDER BY a.heartbeat_at LIMIT :limit;
+
+-- name: attempts_of_worker
+SELECT task_id, attempt, worker_id FROM tasks
+WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
+  AND worker_id = :worker_id;
+
+-- name: make_ready
+UPDATE tasks SET ready_at = NULL WHERE state = 'queued' AND ready_at <= :now RETURNING task_id, queue;
+
+-- name: next_ready_at
+SELECT min(ready_at) AS ready_at FROM tasks WHERE state = 'queued' AND ready_at IS NOT NULL;
+
+-- name: overdue
+SELECT task_id FROM tasks
+WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND timeout_at < :before
+LIMIT :limit;
+
+-- name: expiring
+SELECT task_id FROM tasks
+WHERE expires_at IS NOT NULL AND state IN ('queued', 'succeeded', 'failed', 'cancelled', 'timed_out')
+  AND expires_at <= :now
+ORDER BY expires_at LIMIT :limit;
+
+-- name: expire_task
+-- The record stays for a while, so that its owner can be told what became of it; what it held goes.
+UPDATE tasks SET state = :state, updated_at = :now, completed_at = coalesce(completed_at, :now), ready_at = NULL,
+                 idempotency_key = NULL, external_id = NULL, inputs_json = NULL, result_json = NULL, error_json = NULL,
+                 metrics_json = NULL, plain_logs = 0
+WHERE task_id = :task_id;
+
+-- name: expired_before
+SELECT task_id, seq FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
+
+-- name: with_plain_logs
+SELECT task_id FROM tasks WHERE plain_logs = 1 AND completed_at < :finished_before
+ORDER BY completed_at LIMIT :limit;
+
+-- name: logs_are_packed
+UPDATE tasks SET plain_logs = 0 WHERE task_id = :task_id;
+
+-- name: insert_runtime
+INSERT INTO runtimes (tool_name, ended_at, task_id, inputs_bytes, seconds, hint_s)
+SELECT tool_name, :now, task_id, inputs_bytes, :seconds, hint_s FROM tasks WHERE task_id = :task_id;
+
+-- name: runtimes
+SELECT inputs_bytes, seconds, hint_s FROM runtimes WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT :limit;
+
+-- name: tools_with_runtimes
+SELECT DISTINCT tool_name FROM runtimes;
+
+-- name: forget_runtimes
+DELETE FROM runtimes WHERE tool_name = :tool_name AND ended_at <= (
+    SELECT ended_at FROM runtimes WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT 1 OFFSET :keep);

@@ -1,0 +1,98 @@
+-- Working on tasks: claiming, the attempt's own writes, and the transitions. Runs on both.
+
+-- name: top_ready_priority
+SELECT priority FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+ORDER BY priority DESC LIMIT 1;
+
+-- name: shares
+-- Every share that has a ready task at this priority, how many of its tasks are worked on, and its oldest
+-- task. Walks from share to share through the index, so that the length of the queue does not matter.
+WITH RECURSIVE walk (share) AS (
+    SELECT min(share) FROM tasks
+    WHERE queue = :queue AND priority = :priority AND state = 'queued' AND ready_at IS NULL AND share <> ''
+    UNION ALL
+    SELECT (SELECT min(t.share) FROM tasks t
+            WHERE t.queue = :queue AND t.priority = :priority AND t.state = 'queued' AND t.ready_at IS NULL
+              AND t.share <> '' AND t.share > walk.share)
+    FROM walk WHERE walk.share IS NOT NULL)
+SELECT walk.share AS share,
+       (SELECT count(*) FROM tasks l WHERE l.queue = :queue AND l.share = walk.share AND l.state IN
+            ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND l.share <> '') AS leased,
+       (SELECT min(t.seq) FROM tasks t
+        WHERE t.queue = :queue AND t.priority = :priority AND t.share = walk.share
+          AND t.state = 'queued' AND t.ready_at IS NULL AND t.share <> '') AS oldest
+FROM walk WHERE walk.share IS NOT NULL;
+
+-- name: lease_task
+UPDATE tasks SET state = :state, attempt = :attempt, worker_id = :worker_id, updated_at = :now, ready_at = NULL,
+                 timeout_at = NULL
+WHERE seq = :seq;
+
+-- name: insert_attempt
+INSERT INTO attempts (task_id, attempt, worker_id, claimed_at, heartbeat_at, updated_at)
+VALUES (:task_id, :attempt, :worker_id, :now, :now, :now);
+
+-- name: last_log_seq
+SELECT coalesce(max(seq), 0) AS seq FROM (
+    SELECT max(seq) AS seq FROM task_logs WHERE task_id = :task_id
+    UNION ALL SELECT max(last_seq) FROM task_log_chunks WHERE task_id = :task_id) AS written;
+
+-- name: checkpoint
+SELECT data_json FROM checkpoints WHERE task_id = :task_id;
+
+-- name: move_task
+-- One step of the lifecycle. What a signal does not touch is passed in as it was.
+UPDATE tasks SET state = :state, updated_at = :now, worker_id = :worker_id
+WHERE task_id = :task_id;
+
+-- name: start_task
+UPDATE tasks SET state = :state, updated_at = :now, started_at = coalesce(started_at, :now), timeout_at = :timeout_at
+WHERE task_id = :task_id;
+
+-- name: start_attempt
+UPDATE attempts SET started_at = :now, updated_at = :now, pid = :pid
+WHERE task_id = :task_id AND attempt = :attempt;
+
+-- name: request_cancel
+UPDATE tasks SET state = :state, updated_at = :now, cancel_requested = 1, cancel_reason = :reason
+WHERE task_id = :task_id;
+
+-- name: finish_task
+UPDATE tasks SET state = :state, updated_at = :now, completed_at = :now, failures = :failures, ready_at = NULL,
+                 result_json = :result_json, error_json = :error_json, metrics_json = :metrics_json,
+                 plain_logs = CASE WHEN EXISTS (SELECT 1 FROM task_logs WHERE task_id = :task_id) THEN 1 ELSE 0 END
+WHERE task_id = :task_id;
+
+-- name: requeue_task
+-- Back in line. What a cancel or an outcome left behind goes; started_at and timeout_at belong to the attempt.
+UPDATE tasks SET state = :state, updated_at = :now, ready_at = :ready_at, failures = :failures, worker_id = NULL,
+                 started_at = NULL, timeout_at = NULL, completed_at = NULL, cancel_requested = 0, cancel_reason = NULL,
+                 result_json = NULL, error_json = :error_json, metrics_json = NULL, plain_logs = 0
+WHERE task_id = :task_id;
+
+-- name: end_attempt
+UPDATE attempts SET ended_at = :now, updated_at = :now, outcome = :outcome, error_json = :error_json
+WHERE task_id = :task_id AND attempt = :attempt AND ended_at IS NULL;
+
+-- name: set_progress
+UPDATE attempts SET progress_json = :progress_json, updated_at = :now, heartbeat_at = :now
+WHERE task_id = :task_id AND attempt = :attempt;
+
+-- name: beat
+UPDATE attempts SET heartbeat_at = :now
+WHERE task_id = :task_id AND attempt = :attempt AND ended_at IS NULL;
+
+-- name: current_attempt
+SELECT state, attempt FROM tasks WHERE task_id = :task_id;
+
+-- name: write_worker
+INSERT INTO workers (worker_id, supervisor_id, host, queue, state, started_at, last_heartbeat, pid, current_task_id)
+VALUES (:worker_id, :supervisor_id, :host, :queue, :state, :started_at, :last_heartbeat, :pid, :current_task_id)
+ON CONFLICT (worker_id) DO UPDATE SET state = :state, last_heartbeat = :last_heartbeat, pid = :pid,
+                                      current_task_id = :current_task_id;
+
+-- name: remove_workers
+DELETE FROM workers WHERE supervisor_id = :supervisor_id;
+
+-- name: workers
+SELECT * FROM workers ORDER BY worker_id;

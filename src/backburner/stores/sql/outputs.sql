@@ -1,0 +1,59 @@
+-- Logs, artifacts, checkpoints and questions. Runs on both.
+
+-- name: insert_log
+INSERT INTO task_logs (task_id, seq, ts, stream, level, line)
+VALUES (:task_id, :seq, :ts, :stream, :level, :line);
+
+-- name: plain_logs
+SELECT seq, ts, stream, level, line FROM task_logs
+WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: log_chunks
+SELECT data FROM task_log_chunks WHERE task_id = :task_id AND last_seq > :after ORDER BY first_seq;
+
+-- name: insert_log_chunk
+INSERT INTO task_log_chunks (task_id, first_seq, last_seq, data) VALUES (:task_id, :first_seq, :last_seq, :data);
+
+-- name: delete_logs
+DELETE FROM task_logs WHERE task_id = :task_id;
+
+-- name: delete_log_chunks
+DELETE FROM task_log_chunks WHERE task_id = :task_id;
+
+-- name: insert_artifact
+INSERT INTO artifacts (artifact_id, task_id, attempt, name, kind, size_bytes, sha256, path, created_at)
+VALUES (:artifact_id, :task_id, :attempt, :name, :kind, :size_bytes, :sha256, :path, :created_at);
+
+-- name: artifacts
+SELECT * FROM artifacts WHERE task_id = :task_id ORDER BY created_at, artifact_id;
+
+-- name: artifact
+SELECT * FROM artifacts WHERE artifact_id = :artifact_id;
+
+-- name: delete_artifacts
+DELETE FROM artifacts WHERE task_id = :task_id;
+
+-- name: keep_checkpoint
+INSERT INTO checkpoints (task_id, attempt, ts, data_json) VALUES (:task_id, :attempt, :ts, :data_json)
+ON CONFLICT (task_id) DO UPDATE SET attempt = :attempt, ts = :ts, data_json = :data_json;
+
+-- name: delete_checkpoint
+DELETE FROM checkpoints WHERE task_id = :task_id;
+
+-- name: ask
+INSERT INTO input_requests (task_id, key, attempt, method, params_json, asked_at)
+VALUES (:task_id, :key, :attempt, :method, :params_json, :asked_at);
+
+-- name: input_requests
+SELECT * FROM input_requests WHERE task_id = :task_id ORDER BY asked_at, key;
+
+-- name: answer
+UPDATE input_requests SET answered_at = :now, action = :action, content_json = :content_json
+WHERE task_id = :task_id AND key = :key AND attempt = :attempt AND answered_at IS NULL;
+
+-- name: open_questions
+SELECT count(*) AS open FROM input_requests
+WHERE task_id = :task_id AND attempt = :attempt AND answered_at IS NULL;
+
+-- name: delete_input_requests
+DELETE FROM input_requests WHERE task_id = :task_id;

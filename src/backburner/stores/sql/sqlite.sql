@@ -1,0 +1,18 @@
+-- What only SQLite runs, and what it says differently.
+
+-- name: ready_tasks
+-- The write lock is held already, so a plain read is enough.
+SELECT * FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+ORDER BY priority DESC, seq LIMIT :limit;
+
+-- name: ready_task
+SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL;
+
+-- name: ready_of_share
+SELECT * FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
+  AND state = 'queued' AND ready_at IS NULL AND share <> ''
+ORDER BY seq LIMIT :limit;
+
+-- name: lock_task
+SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
+FROM tasks WHERE task_id = :task_id;

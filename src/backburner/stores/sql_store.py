@@ -1,0 +1,185 @@
+"""The Store verbs over SQL. A subclass says how to read, how to write and how to hear of changes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..clock import Clock
+from ..errors import ArtifactNotFound, LeaseLost
+from ..lifecycle import State
+from ..store import Change, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
+from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, Worker
+from . import keeping, rows, tasks, working
+from .transaction import Transaction
+
+T = TypeVar("T")
+
+
+class SqlStore(ABC):
+    """Everything about a store but its database. See `backburner.store.Store` for the contracts."""
+
+    url: str
+    clock: Clock
+
+    @abstractmethod
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        """Run `work` on one consistent view of the store."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
+        """Run `work` in a transaction that may be shared with other callers; it is whole or not at all."""
+
+    @abstractmethod
+    def watch(self) -> Watch: ...
+
+    @abstractmethod
+    def secret(self) -> bytes: ...
+
+    @abstractmethod
+    def version(self) -> int: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    # -- submitting and reading
+
+    def submit(self, new: NewTask, *, queue_cap: int | None = None) -> Submission:
+        return self._write(lambda tx: tasks.submit(tx, new, queue_cap))
+
+    def get(self, task_id: str, owner: str | None = None) -> Task:
+        return self._read(lambda tx: tasks.get(tx, task_id, owner))
+
+    def find(self, external_id: str, owner: str) -> Task | None:
+        row = self._read(lambda tx: tx.one("find_external", external_id=external_id, owner=owner))
+        return None if row is None else rows.task(row)
+
+    def page(self, query: TaskQuery) -> list[Task]:
+        return self._read(lambda tx: tasks.find_page(tx, query))
+
+    def position(self, task: Task, limit: int = 500) -> int | None:
+        return self._read(lambda tx: tasks.position(tx, task, limit))
+
+    def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]:
+        return self._read(lambda tx: tasks.logs(tx, task_id, after, limit))
+
+    def events(self, task_id: str) -> list[Event]:
+        return [rows.event(row) for row in self._all("events", task_id=task_id)]
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        return [rows.attempt(row) for row in self._all("attempts", task_id=task_id)]
+
+    def artifacts(self, task_id: str) -> list[Artifact]:
+        return [rows.artifact(row) for row in self._all("artifacts", task_id=task_id)]
+
+    def artifact(self, artifact_id: str) -> Artifact:
+        row = self._read(lambda tx: tx.one("artifact", artifact_id=artifact_id))
+        if row is None:
+            raise ArtifactNotFound(artifact_id=artifact_id)
+        return rows.artifact(row)
+
+    def input_requests(self, task_id: str) -> list[InputRequest]:
+        return [rows.input_request(row) for row in self._all("input_requests", task_id=task_id)]
+
+    def runtimes(self, tool_name: str, limit: int = 100) -> list[Runtime]:
+        found = self._all("runtimes", tool_name=tool_name, limit=limit)
+        return [Runtime(row["inputs_bytes"], row["seconds"], row["hint_s"]) for row in found]
+
+    def queue_depths(self) -> list[QueueDepth]:
+        def read(tx: Transaction) -> list[QueueDepth]:
+            leased = {row["queue"]: row["leased"] for row in tx.all("leased_by_queue")}
+            queued = {row["queue"]: int(row["queued"]) for row in tx.all("queue_depths")}
+            names = sorted({*leased, *queued})
+            return [QueueDepth(name, queued.get(name, 0), leased.get(name, 0)) for name in names]
+
+        return self._read(read)
+
+    def count_states(self, owner: str | None = None) -> dict[State, int]:
+        return {State(row["state"]): row["tasks"] for row in self._all("count_states", owner=owner)}
+
+    # -- steering a task
+
+    def cancel(self, task_id: str, owner: str | None = None, reason: str | None = None) -> Task:
+        return self._write(lambda tx: tasks.cancel(tx, task_id, owner, reason))
+
+    def answer(self, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None = None) -> Task:
+        return self._write(lambda tx: tasks.answer(tx, task_id, answers, owner))
+
+    def retry(self, task_id: str, owner: str | None = None) -> Task:
+        return self._write(lambda tx: tasks.retry(tx, task_id, owner))
+
+    def delete(self, task_id: str, owner: str | None = None) -> None:
+        self._write(lambda tx: tasks.delete(tx, task_id, owner))
+
+    # -- working on tasks
+
+    def claim(self, queues: Sequence[str], workers: Sequence[str], *, fair: bool = False) -> list[Lease]:
+        return self._write(lambda tx: working.claim(tx, queues, workers, fair), durable=False)
+
+    def claim_task(self, task_id: str, worker: str) -> Lease | None:
+        return self._write(lambda tx: working.claim_task(tx, task_id, worker))
+
+    def report(self, lease: Lease, *changes: Change) -> None:
+        self._write(lambda tx: working.report(tx, lease, changes))
+
+    def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
+        def write(tx: Transaction) -> list[Lease]:
+            stale = []
+            for lease, changes in reports:
+                try:
+                    with tx.savepoint():
+                        working.report(tx, lease, changes)
+                except LeaseLost:
+                    stale.append(lease)
+            return stale
+
+        return self._write(write)
+
+    def heartbeat(self, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
+        return self._write(lambda tx: working.heartbeat(tx, leases, workers))
+
+    def remove_workers(self, supervisor_id: str) -> None:
+        self._write(lambda tx: tx.run("remove_workers", supervisor_id=supervisor_id))
+
+    def workers(self) -> list[Worker]:
+        return [rows.worker(row) for row in self._all("workers")]
+
+    # -- keeping house
+
+    def keep(self, holder: str, lease_s: float) -> bool:
+        def write(tx: Transaction) -> bool:
+            expires_at = tx.now + int(lease_s * 1000)
+            return tx.one("keep", holder=holder, expires_at=expires_at, now=tx.now) is not None
+
+        return self._write(write, durable=False)
+
+    def lose(
+        self, *, heartbeat_before: int | None = None, workers: Sequence[str] = (), limit: int = 500
+    ) -> list[str]:
+        return self._write(lambda tx: keeping.lose(tx, heartbeat_before, workers, limit))
+
+    def make_ready(self) -> list[str]:
+        return self._write(working.make_ready)
+
+    def next_ready_at(self) -> int | None:
+        row = self._read(lambda tx: tx.one("next_ready_at"))
+        return row["ready_at"] if row else None
+
+    def time_out(self, limit: int = 500) -> list[str]:
+        return self._write(lambda tx: keeping.time_out(tx, limit))
+
+    def expire(self, limit: int = 500) -> list[str]:
+        return self._write(lambda tx: keeping.expire(tx, limit))
+
+    def purge(self, before: int, limit: int = 500) -> list[str]:
+        return self._write(lambda tx: keeping.purge(tx, before, limit))
+
+    def pack_logs(self, finished_before: int, limit: int = 100) -> list[str]:
+        return self._write(lambda tx: keeping.pack_logs(tx, finished_before, limit))
+
+    def forget_runtimes(self, keep: int = 500) -> int:
+        return self._write(lambda tx: keeping.forget_runtimes(tx, keep))
+
+    def _all(self, name: str, **parameters: Any) -> Sequence[Any]:
+        return self._read(lambda tx: tx.all(name, **parameters))

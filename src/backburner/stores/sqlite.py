@@ -1,0 +1,285 @@
+"""The SQLite store: one file in WAL mode, shared by every process of a host."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from ..clock import Clock, SystemClock
+from ..errors import (
+    ConfigError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from ..store import ANYTHING, Watch
+from .sql_store import SqlStore
+from .statements import migrations, statements
+from .transaction import GroupCommit, Job, Transaction, run_jobs
+from .watches import PipeWatch, SocketFolder
+
+T = TypeVar("T")
+
+_BUSY_TIMEOUT_S = 10
+_POLL_S = 0.2
+
+
+class SqliteStore(SqlStore):
+    """Tasks in one SQLite file. `sqlite://` is a file in a temporary folder, gone when the store is closed.
+
+    `synchronous="full"` makes every acknowledged write survive a power cut; `"normal"` survives
+    the death of any process but may lose the last moments before a power cut.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None, synchronous: str = "full") -> None:
+        if synchronous not in ("full", "normal"):
+            raise ConfigError(setting="synchronous", reason=f"{synchronous!r} is neither 'full' nor 'normal'")
+        self.clock = clock or SystemClock()
+        self._temporary = tempfile.mkdtemp(prefix="backburner-") if url in ("sqlite://", "sqlite:") else None
+        self.path = Path(self._temporary, "tasks.db") if self._temporary else sqlite_path(url)
+        self.url = f"sqlite:///{self.path}"
+        self._durable = synchronous == "full"
+        self._statements = statements("sqlite")
+        self._closed = False
+        self._lock_fd = -1
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            self.close()
+            raise self._as_store_error(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        folder = files_folder(self.path)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite gives its other files the mode of this one.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._lock_fd = os.open(folder / "write.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            kind = StoreFull if error.errno == 28 else StoreReadOnly
+            raise kind(store=self.url, reason=str(error)) from error
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._sockets = SocketFolder(folder / "wake")
+        self._writer = self._connect()
+        self._writer_is_full = False
+        self._group = GroupCommit(self._run_group)
+        self._migrate()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 2000")
+        return connection
+
+    # -- migrations
+
+    def version(self) -> int:
+        number: int = self._reading(lambda reader: reader.execute("PRAGMA user_version").fetchone()[0])
+        return number
+
+    def _migrate(self) -> None:
+        known = migrations("sqlite")
+        if self.version() == known[-1][0]:
+            return
+        with self._write_lock(), _immediate(self._writer):
+            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+            if version > known[-1][0]:
+                raise StoreTooNew(store=self.url, found=version, known=known[-1][0])
+            if version == 0 and self._writer.execute("SELECT 1 FROM sqlite_master").fetchone():
+                raise StoreCorrupt(store=self.url, reason="it holds tables that are not Backburner's")
+            for number, _, script in known:
+                if number > version:
+                    for statement in _split(script):
+                        self._writer.execute(statement)
+            self._writer.execute(f"PRAGMA user_version = {known[-1][0]}")
+
+    def secret(self) -> bytes:
+        key: bytes = self._reading(
+            lambda reader: reader.execute("SELECT secret FROM store_secret").fetchone()[0]
+        )
+        return key
+
+    # -- reading and writing
+
+    def _read(self, work: Callable[[Transaction], T]) -> T:
+        def read(reader: sqlite3.Connection) -> T:
+            reader.execute("BEGIN")
+            try:
+                return work(Transaction(reader, self._statements, self.clock.now_ms()))
+            finally:
+                reader.execute("COMMIT")
+
+        return self._reading(read)
+
+    def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` on a reader of the pool; a reader that met an error is not used again."""
+        self._check_open()
+        try:
+            reader = self._readers.pop()
+        except IndexError:
+            reader = self._connect()
+        try:
+            value = work(reader)
+        except sqlite3.Error as error:
+            reader.close()
+            raise self._as_store_error(error) from error
+        except BaseException:
+            self._readers.append(reader)
+            raise
+        self._readers.append(reader)
+        return value
+
+    def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
+        self._check_open()
+        try:
+            return self._group(work, durable)
+        except sqlite3.Error as error:
+            raise self._as_store_error(error) from error
+
+    def _run_group(self, jobs: list[Job[Any]]) -> None:
+        """All jobs in one commit, on disk if one of them must be."""
+        full = self._durable and any(job.durable for job in jobs)
+        if full != self._writer_is_full:
+            self._writer.execute(f"PRAGMA synchronous = {'FULL' if full else 'NORMAL'}")
+            self._writer_is_full = full
+        tx = Transaction(self._writer, self._statements, self.clock.now_ms())
+        with self._write_lock(), _immediate(self._writer):
+            run_jobs(tx, jobs)
+        if tx.topics:
+            self._sockets.announce(tx.topics)
+
+    @contextlib.contextmanager
+    def _write_lock(self) -> Iterator[None]:
+        """Wait for the other processes' writes. SQLite itself would sleep for milliseconds."""
+        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    # -- waking up
+
+    def watch(self) -> Watch:
+        self._check_open()
+        try:
+            return self._sockets.listen()
+        except OSError:
+            return self._polling_watch()
+
+    def _polling_watch(self) -> PipeWatch:
+        """Where no socket can be made: look now and then whether anybody has written."""
+        watch, over = PipeWatch(), threading.Event()
+
+        def look() -> None:
+            connection = self._connect()
+            seen = None
+            while not over.wait(_POLL_S):
+                (version,) = connection.execute("PRAGMA data_version").fetchone()
+                if seen is not None and version != seen:
+                    watch.hear({ANYTHING})
+                seen = version
+            connection.close()
+
+        thread = threading.Thread(target=look, name="backburner-poll", daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            over.set()
+            thread.join()
+
+        watch.fed_by(stop)
+        return watch
+
+    # -- ending, and errors
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if hasattr(self, "_writer"):
+            self._writer.close()
+            while self._readers:
+                self._readers.pop().close()
+        if hasattr(self, "_sockets"):
+            self._sockets.close()
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(store=self.url, reason="it was closed")
+
+    def _as_store_error(self, error: sqlite3.Error) -> StoreError:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        kinds: list[tuple[tuple[str, ...], type[StoreError]]] = [
+            (("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC"), StoreFull),
+            (("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"), StoreReadOnly),
+            (("SQLITE_BUSY", "SQLITE_LOCKED"), StoreBusy),
+            (("SQLITE_CORRUPT", "SQLITE_NOTADB"), StoreCorrupt),
+        ]
+        for names, kind in kinds:
+            if name.startswith(names):
+                return kind(store=self.url, reason=str(error))
+        return StoreError(store=self.url, reason=f"{error} {name}".strip())
+
+
+def sqlite_path(url: str) -> Path:
+    """The file behind `sqlite:///relative/or//absolute/path`. Raises ConfigError."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix) or len(url) == len(prefix):
+        raise ConfigError(setting="store", reason=f"{url!r} names no file; write sqlite:///path/to/file.db")
+    return Path(unquote(url[len(prefix) :])).absolute()
+
+
+def files_folder(path: Path) -> Path:
+    """Where the files that belong to a SQLite store are: locks, sockets, and by default the tasks' own."""
+    return path.with_name(path.name + ".d")
+
+
+@contextlib.contextmanager
+def _immediate(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _split(script: str) -> Iterator[str]:
+    """The statements of a script; a trigger's body is part of its statement."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

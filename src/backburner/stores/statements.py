@@ -1,0 +1,55 @@
+"""Named SQL statements, read from the `.sql` files beside this module.
+
+A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
+in place of `{…}` in the statements of the same file. Parameters are written `:name`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_SHARED = ("tasks", "leases", "outputs", "keeping")
+
+
+def _blocks(text: str) -> list[tuple[str, str, str]]:
+    marks = list(_BLOCK.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    return [(mark[1], mark[2], text[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]
+
+
+def _read(name: str) -> dict[str, str]:
+    blocks = _blocks((files(__package__) / "sql" / f"{name}.sql").read_text("utf-8"))
+    fragments = {name: body for kind, name, body in blocks if kind == "fragment"}
+    found = {}
+    for kind, statement, body in blocks:
+        if kind == "name":
+            for fragment, replacement in fragments.items():
+                body = body.replace("{" + fragment + "}", replacement)
+            found[statement] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip().rstrip(";")
+    return found
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """All statements for `sqlite` or `postgres`, by name, with parameters as its driver wants them."""
+    found: dict[str, str] = {}
+    for name in (*_SHARED, dialect):
+        for statement, body in _read(name).items():
+            if statement in found:
+                raise ValueError(f"two SQL statements are named {statement}")
+            found[statement] = body
+    if dialect == "postgres":
+        return {name: _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")) for name, body in found.items()}
+    return found
+
+
+@cache
+def migrations(dialect: str) -> list[tuple[int, str, str]]:
+    """(number, name, SQL) of each migration, in order."""
+    folder = files(__package__) / "migrations" / dialect
+    scripts = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name[:4]), name[5:-4], (folder / name).read_text("utf-8")) for name in scripts]

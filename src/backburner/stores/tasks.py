@@ -1,0 +1,260 @@
+"""Submitting, reading and steering tasks. Functions over a Transaction."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import zlib
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
+from ..lifecycle import TERMINAL, Signal, State, next_state
+from ..store import Submission, TaskQuery
+from ..task import LogLine, NewTask, Task
+from . import rows
+from .transaction import Row, Transaction
+from .working import record
+
+#: What a caller is told to wait when a queue is full and nothing better is known.
+FULL_QUEUE_WAIT_S = 5
+
+# -- submitting ----------------------------------------------------------------------------------
+
+
+def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
+    if new.idempotency_key is not None or new.external_id is not None:
+        same = _same_submission(tx, new)
+        if same is not None:
+            return same
+    length = tx.one("queue_length", queue=new.queue, priority=new.priority)
+    assert length is not None, "an aggregate gives one row"
+    if queue_cap is not None and length["queued"] >= queue_cap:
+        raise QueueFull(queue=new.queue, length=int(length["queued"]), retry_after_s=FULL_QUEUE_WAIT_S)
+    inserted = tx.one("insert_task", **rows.new_task_parameters(new))
+    if inserted is None:  # another process took the key a moment ago
+        same = _same_submission(tx, new)
+        assert same is not None, "the insert met a task with the same key"
+        return same
+    seq = inserted["seq"]
+    tx.many("insert_tag", [{"owner": new.owner, "tag": tag, "seq": seq} for tag in new.tags])
+    record(tx, new.task_id, 0, "submit", None, State.QUEUED, None)
+    tx.topics.add(f"queue:{new.queue}")
+    return Submission(as_submitted(new, seq), created=True, position=int(length["ahead"]) + 1)
+
+
+def _same_submission(tx: Transaction, new: NewTask) -> Submission | None:
+    same = tx.one(
+        "same_submission",
+        owner=new.owner,
+        tool_name=new.tool_name,
+        idempotency_key=new.idempotency_key,
+        external_id=new.external_id,
+    )
+    if same is None:
+        return None
+    if same["inputs_hash"] != new.inputs_hash:
+        key = new.idempotency_key or new.external_id
+        raise IdempotencyConflict(key=key, task_id=same["task_id"])
+    task = get(tx, same["task_id"])
+    return Submission(task, created=False, position=position(tx, task, 500))
+
+
+def as_submitted(new: NewTask, seq: int) -> Task:
+    return Task(
+        seq=seq,
+        task_id=new.task_id,
+        owner=new.owner,
+        tool_name=new.tool_name,
+        target=new.target,
+        queue=new.queue,
+        state=State.QUEUED,
+        priority=new.priority,
+        submitted_at=new.submitted_at,
+        updated_at=new.submitted_at,
+        max_attempts=new.retry.max_attempts,
+        retry=new.retry,
+        resources=new.resources,
+        inputs=rows.decode(new.inputs_json),
+        tags=new.tags,
+        ttl_s=new.ttl_s,
+        idempotency_key=new.idempotency_key,
+        external_id=new.external_id,
+        parent_id=new.parent_id,
+        estimate_s=new.estimate_s,
+        traceparent=new.traceparent,
+        meta=new.meta,
+        expires_at=new.expires_at,
+    )
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def get(tx: Transaction, task_id: str, owner: str | None = None) -> Task:
+    row = tx.one("get_task", task_id=task_id)
+    if row is None or (owner is not None and row["owner"] != owner):
+        raise TaskNotFound(task_id=task_id)
+    return rows.task(row)
+
+
+def position(tx: Transaction, task: Task, limit: int) -> int | None:
+    if task.state is not State.QUEUED:
+        return None
+    row = tx.one("position", queue=task.queue, priority=task.priority, seq=task.seq, limit=limit)
+    return int(row["position"]) if row else None
+
+
+def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
+    """A page of tasks, newest first. Each state and tag is a walk along an index; the walks are merged."""
+    walks = [
+        tx.all(
+            statement,
+            **choice,
+            before_seq=query.before_seq if query.before_seq is not None else 2**62,
+            submitted_after=query.submitted_after if query.submitted_after is not None else -1,
+            tool_name=query.tool_name,
+            parent_id=query.parent_id,
+            limit=query.limit,
+        )
+        for statement, choice in _walks(query)
+    ]
+    page: list[Row] = []
+    for row in heapq.merge(*walks, key=lambda row: -row["seq"]):
+        if not page or page[-1]["seq"] != row["seq"]:  # a task with two of the tags is in two walks
+            page.append(row)
+    return [rows.task(row) for row in islice(page, query.limit)]
+
+
+def _walks(query: TaskQuery) -> list[tuple[str, dict[str, Any]]]:
+    any_state: list[State | None] = (
+        [*State] if query.owner and not (query.tool_name or query.tags_any) else [None]
+    )
+    states = sorted(query.states) or any_state
+    if query.parent_id is not None:
+        return [("list_parent", {"owner": query.owner, "state": state}) for state in states]
+    if query.tags_any:
+        tagged = "list_tag" if query.owner is None else "list_owner_tag"
+        choices = [(tag, state) for tag in query.tags_any for state in states]
+        return [(tagged, {"owner": query.owner, "tag": tag, "state": state}) for tag, state in choices]
+    return [(_walk_by_state(query, state), {"owner": query.owner, "state": state}) for state in states]
+
+
+def _walk_by_state(query: TaskQuery, state: State | None) -> str:
+    if query.owner is None:
+        return "list_all" if state is None or state in TERMINAL else "list_unfinished"
+    if state is not None:
+        return "list_owner_state"
+    return "list_owner_tool"
+
+
+def logs(tx: Transaction, task_id: str, after: int, limit: int) -> list[LogLine]:
+    lines: list[LogLine] = []
+    for chunk in tx.all("log_chunks", task_id=task_id, after=after):
+        for text in zlib.decompress(bytes(chunk["data"])).splitlines():
+            line = LogLine(*json.loads(text))
+            if line.seq > after:
+                lines.append(line)
+        if len(lines) >= limit:
+            return lines[:limit]
+    plain = tx.all("plain_logs", task_id=task_id, after=after, limit=limit - len(lines))
+    return lines + [rows.log_line(row) for row in plain]
+
+
+# -- steering ------------------------------------------------------------------------------------
+
+
+def _locked(tx: Transaction, task_id: str, owner: str | None) -> Row:
+    row = tx.one("lock_task", task_id=task_id)
+    if row is None or (owner is not None and row["owner"] != owner):
+        raise TaskNotFound(task_id=task_id)
+    return row
+
+
+def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None) -> Task:
+    row = _locked(tx, task_id, owner)
+    before = State(row["state"])
+    after = next_state(before, Signal.CANCEL)
+    if after is not None:
+        tx.run("request_cancel", task_id=task_id, state=after, now=tx.now, reason=reason)
+        if after is State.CANCELLED:
+            tx.run(
+                "finish_task",
+                task_id=task_id,
+                state=after,
+                now=tx.now,
+                failures=row["failures"],
+                result_json=None,
+                error_json=rows.encode(
+                    {"type": "cancelled", "message": reason or "Cancelled before it started."}
+                ),
+                metrics_json=None,
+            )
+        detail = {"reason": reason} if reason else {}
+        record(tx, task_id, row["attempt"], Signal.CANCEL, before, after, row["worker_id"], **detail)
+    return get(tx, task_id)
+
+
+def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None) -> Task:
+    row = _locked(tx, task_id, owner)
+    taken = []
+    for key, (action, content) in answers.items():
+        content_json = None if content is None else rows.encode(content)
+        touched = tx.run(
+            "answer",
+            task_id=task_id,
+            key=key,
+            attempt=row["attempt"],
+            now=tx.now,
+            action=action,
+            content_json=content_json,
+        )
+        if touched:
+            taken.append(key)
+    if taken:
+        tx.topics.add(f"task:{task_id}")
+        open_questions = tx.one("open_questions", task_id=task_id, attempt=row["attempt"])
+        before = State(row["state"])
+        after = next_state(before, Signal.ANSWER)
+        if after is not None and open_questions is not None and open_questions["open"] == 0:
+            tx.run("move_task", task_id=task_id, state=after, now=tx.now, worker_id=row["worker_id"])
+            record(tx, task_id, row["attempt"], Signal.ANSWER, before, after, row["worker_id"], keys=taken)
+    return get(tx, task_id)
+
+
+def retry(tx: Transaction, task_id: str, owner: str | None) -> Task:
+    row = _locked(tx, task_id, owner)
+    before = State(row["state"])
+    after = next_state(before, Signal.RETRY)
+    if after is None or before not in TERMINAL:
+        raise NotAllowedNow(task_id=task_id, state=before, signal="be retried")
+    tx.run(
+        "requeue_task", task_id=task_id, state=after, now=tx.now, ready_at=None, failures=0, error_json=None
+    )
+    record(tx, task_id, row["attempt"], Signal.RETRY, before, after, None, by="caller")
+    tx.topics.add(f"queue:{row['queue']}")
+    return get(tx, task_id)
+
+
+def delete(tx: Transaction, task_id: str, owner: str | None) -> None:
+    row = _locked(tx, task_id, owner)
+    if State(row["state"]) not in TERMINAL:
+        raise NotAllowedNow(task_id=task_id, state=row["state"], signal="be deleted; cancel it first")
+    forget(tx, task_id, row["seq"])
+    tx.topics.add(f"task:{task_id}")
+
+
+def drop_outputs(tx: Transaction, task_id: str) -> None:
+    """Drop what a task left behind, but not its record."""
+    for what in ("logs", "log_chunks", "artifacts", "checkpoint", "input_requests"):
+        tx.run(f"delete_{what}", task_id=task_id)
+
+
+def forget(tx: Transaction, task_id: str, seq: int) -> None:
+    """Remove every trace of a task."""
+    drop_outputs(tx, task_id)
+    tx.run("delete_attempts", task_id=task_id)
+    tx.run("delete_events", task_id=task_id)
+    tx.run("delete_tags", seq=seq)
+    tx.run("delete_task", task_id=task_id)

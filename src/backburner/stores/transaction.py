@@ -1,0 +1,127 @@
+"""A transaction on either database, and the group commit that lets concurrent writers share one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+class Connection(Protocol):
+    """What both drivers' connections have in common."""
+
+    def execute(self, sql: str, parameters: Mapping[str, Any], /) -> Any: ...
+
+    def executemany(self, sql: str, rows: Iterable[Mapping[str, Any]], /) -> Any: ...
+
+
+class Transaction:
+    """Named statements on one connection, at one moment, with the topics to announce at the commit."""
+
+    def __init__(self, connection: Any, statements: Mapping[str, str], now: int) -> None:
+        self._connection: Connection = connection
+        self._statements = statements
+        self.now = now
+        self.topics: set[str] = set()
+
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
+        rows: list[Row] = self._connection.execute(self._statements[name], parameters).fetchall()
+        return rows
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        row: Row | None = self._connection.execute(self._statements[name], parameters).fetchone()
+        return row
+
+    def run(self, name: str, /, **parameters: Any) -> int:
+        """Run a statement and give the number of rows that it touched."""
+        count: int = self._connection.execute(self._statements[name], parameters).rowcount
+        return count
+
+    def many(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            self._connection.executemany(self._statements[name], rows)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What is done inside happens whole, or, when it raises, not at all."""
+        topics = set(self.topics)
+        self._connection.execute("SAVEPOINT part", {})
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK TO part", {})
+            self.topics = topics
+            raise
+        finally:
+            self._connection.execute("RELEASE part", {})
+
+    def has(self, name: str) -> bool:
+        """Whether this dialect has a statement of that name."""
+        return name in self._statements
+
+
+class Job(Generic[T]):
+    """One caller's work in a group commit, and what became of it."""
+
+    def __init__(self, work: Callable[[Transaction], T], durable: bool) -> None:
+        self.work = work
+        self.durable = durable
+        self.done = False
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+
+def run_jobs(tx: Transaction, jobs: Sequence[Job[Any]]) -> None:
+    """Do each job's work. One of many that raises is undone by itself and does not disturb the others."""
+    if len(jobs) == 1:
+        jobs[0].value = jobs[0].work(tx)
+        return
+    for job in jobs:
+        try:
+            with tx.savepoint():
+                job.value = job.work(tx)
+        except Exception as error:
+            job.error = error
+
+
+class GroupCommit:
+    """Lets concurrent callers share transactions: whoever comes first does the work of all who wait.
+
+    There is no thread for it: with one caller, the work runs in that caller's own thread, and
+    nothing is added to its cost. `run_group` must leave each job with a value or an error.
+    """
+
+    def __init__(self, run_group: Callable[[list[Job[Any]]], None], largest: int = 256) -> None:
+        self._run_group = run_group
+        self._largest = largest
+        self._waiting: deque[Job[Any]] = deque()
+        self._turn = threading.Lock()
+
+    def __call__(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
+        job = Job(work, durable)
+        self._waiting.append(job)
+        while not job.done:
+            with self._turn:
+                if not job.done:
+                    self._lead()
+        if job.error is not None:
+            raise job.error
+        return job.value  # type: ignore[return-value]
+
+    def _lead(self) -> None:
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._largest))]
+        try:
+            self._run_group(group)
+        except BaseException as error:
+            for job in group:
+                job.error = job.error or error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for job in group:
+                job.done = True

@@ -1,0 +1,315 @@
+"""Claiming tasks, and what a worker writes about its attempt. Functions over a Transaction."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from ..errors import LeaseLost
+from ..lifecycle import LEASED, Signal, State, next_state
+from ..store import (
+    Asked,
+    Cancelled,
+    Change,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    Lease,
+    LeaseView,
+    Logged,
+    Outcome,
+    Progressed,
+    Registered,
+    Started,
+    Stopping,
+    Succeeded,
+    TimedOut,
+)
+from ..task import TaskError, Worker
+from . import rows
+from .transaction import Row, Transaction
+
+# -- claiming ------------------------------------------------------------------------------------
+
+
+def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool) -> list[Lease]:
+    make_ready(tx)
+    found = _fair if fair else _first_come
+    by_queue = [found(tx, queue, len(workers)) for queue in queues]
+    best = heapq.merge(
+        *by_queue, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
+    )
+    return [
+        _lease(tx, row, worker)
+        for worker, row in zip(workers, list(islice(best, len(workers))), strict=False)
+    ]
+
+
+def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
+    make_ready(tx)
+    row = tx.one("ready_task", task_id=task_id)
+    return None if row is None else _lease(tx, row, worker)
+
+
+def make_ready(tx: Transaction) -> list[str]:
+    """Put due retries in line."""
+    ready = tx.all("make_ready", now=tx.now)
+    tx.topics.update(f"queue:{row['queue']}" for row in ready)
+    return [row["task_id"] for row in ready]
+
+
+def _first_come(tx: Transaction, queue: str, n: int) -> list[Row]:
+    return tx.all("ready_tasks", queue=queue, limit=n)
+
+
+def _fair(tx: Transaction, queue: str, n: int) -> list[Row]:
+    """Of the highest priority, the share with the fewest tasks under way goes first, then the oldest task."""
+    if tx.has("lock_fair_claim"):
+        tx.one("lock_fair_claim")
+    top = tx.one("top_ready_priority", queue=queue)
+    if top is None:
+        return []
+    shares = tx.all("shares", queue=queue, priority=top["priority"])
+    turns = [(share["leased"], share["oldest"], share["share"]) for share in shares]
+    heapq.heapify(turns)
+    waiting: dict[str, list[Row]] = {}
+    chosen: list[Row] = []
+    while turns and len(chosen) < n:
+        leased, _, share = heapq.heappop(turns)
+        if share not in waiting:
+            waiting[share] = tx.all(
+                "ready_of_share", queue=queue, priority=top["priority"], share=share, limit=n
+            )
+        if waiting[share]:
+            chosen.append(waiting[share].pop(0))
+        if waiting[share]:
+            heapq.heappush(turns, (leased + 1, waiting[share][0]["seq"], share))
+    return chosen
+
+
+def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
+    state = next_state(State(row["state"]), Signal.CLAIM)
+    assert state is not None, "only queued tasks are in the ready index"
+    attempt = row["attempt"] + 1
+    task_id = row["task_id"]
+    tx.run("lease_task", seq=row["seq"], state=state, attempt=attempt, worker_id=worker, now=tx.now)
+    tx.run("insert_attempt", task_id=task_id, attempt=attempt, worker_id=worker, now=tx.now)
+    record(tx, task_id, attempt, Signal.CLAIM, row["state"], state, worker)
+    task = rows.task(
+        {
+            **dict(row),
+            "state": state,
+            "attempt": attempt,
+            "worker_id": worker,
+            "heartbeat_at": tx.now,
+            "progress_json": None,
+            "changed_at": tx.now,
+            "ready_at": None,
+        }
+    )
+    if attempt == 1:
+        return Lease(task, worker)
+    checkpoint = tx.one("checkpoint", task_id=task_id)
+    last = tx.one("last_log_seq", task_id=task_id)
+    return Lease(
+        task,
+        worker,
+        checkpoint=rows.decode(checkpoint["data_json"]) if checkpoint else None,
+        last_log_seq=last["seq"] if last else 0,
+    )
+
+
+# -- moving through the lifecycle ----------------------------------------------------------------
+
+
+def record(
+    tx: Transaction,
+    task_id: str,
+    attempt: int,
+    signal: Signal | str,
+    before: str | None,
+    after: State,
+    worker: str | None,
+    **detail: Any,
+) -> None:
+    """One line of the audit trail, and the news of it."""
+    tx.run(
+        "insert_event",
+        task_id=task_id,
+        ts=tx.now,
+        attempt=attempt,
+        signal=signal,
+        from_state=before,
+        to_state=after,
+        worker_id=worker,
+        detail_json=rows.encode(detail) if detail else None,
+    )
+    tx.topics.add(f"task:{task_id}")
+
+
+def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
+    """End the attempt that `row` (of lock_task) is at, and with it the task, or queue it again."""
+    before = State(row["state"])
+    signal, delay_s = _signal_of(outcome, rows.retry(row["retry_json"]), row["failures"], before)
+    after = next_state(before, signal)
+    if after is None:
+        raise LeaseLost(task_id=task_id, attempt=row["attempt"])
+    error = None if isinstance(outcome, Succeeded | HandedBack) else outcome.error
+    failures = row["failures"] + (0 if error is None else 1)
+    error_json = rows.error_json(error)
+    if after is State.QUEUED:
+        ready_at = tx.now + int(delay_s * 1000) if delay_s else None
+        tx.run(
+            "requeue_task",
+            task_id=task_id,
+            state=after,
+            now=tx.now,
+            ready_at=ready_at,
+            failures=failures,
+            error_json=error_json,
+        )
+        tx.topics.add(f"queue:{row['queue']}")
+    else:
+        kept = isinstance(outcome, Succeeded)
+        tx.run(
+            "finish_task",
+            task_id=task_id,
+            state=after,
+            now=tx.now,
+            failures=failures,
+            result_json=outcome.result_json if isinstance(outcome, Succeeded) else None,
+            error_json=error_json,
+            metrics_json=None
+            if isinstance(outcome, HandedBack) or not outcome.metrics
+            else rows.encode(dict(outcome.metrics)),
+        )
+        tx.run("delete_checkpoint", task_id=task_id)
+        if kept and row["started_at"] is not None:
+            tx.run("insert_runtime", task_id=task_id, now=tx.now, seconds=(tx.now - row["started_at"]) / 1000)
+    name = type(outcome).__name__.lower()
+    tx.run(
+        "end_attempt",
+        task_id=task_id,
+        attempt=row["attempt"],
+        now=tx.now,
+        outcome=name,
+        error_json=error_json,
+    )
+    detail: dict[str, Any] = {"error": error.type, "message": error.message} if error else {}
+    if isinstance(outcome, HandedBack):
+        detail["reason"] = outcome.reason
+    if delay_s is not None and after is State.QUEUED:
+        detail["delay_s"] = delay_s
+    record(tx, task_id, row["attempt"], signal, before, after, row["worker_id"], **detail)
+    return after
+
+
+def _signal_of(outcome: Outcome, policy: Any, failures: int, before: State) -> tuple[Signal, float | None]:
+    match outcome:
+        case Succeeded():
+            return Signal.SUCCEED, None
+        case TimedOut():
+            return Signal.TIME_OUT, None
+        case Cancelled():
+            # A tool may say that it was cancelled when nobody asked: then it has failed.
+            return (Signal.CONFIRM if next_state(before, Signal.CONFIRM) else Signal.FAIL), None
+        case HandedBack():
+            return Signal.HAND_BACK, None
+        case Failed(error=error):
+            delay_s = policy.delay_s(error, failures + 1)
+            return (Signal.FAIL if delay_s is None else Signal.RETRY), delay_s
+
+
+def lost(worker_id: str | None) -> Failed:
+    """The outcome of an attempt whose worker is gone."""
+    return Failed(TaskError("worker_lost", f"The worker {worker_id} went away while it ran the task."))
+
+
+# -- a worker's own writes -----------------------------------------------------------------------
+
+
+def report(tx: Transaction, lease: Lease, changes: Sequence[Change]) -> None:
+    """Write what happened to an attempt. Raises LeaseLost if it is not the current one."""
+    row = tx.one("lock_task", task_id=lease.task_id)
+    for change in changes:
+        if row is None or row["attempt"] != lease.attempt or row["state"] not in LEASED:
+            raise LeaseLost(task_id=lease.task_id, attempt=lease.attempt)
+        if _write(tx, lease, row, change):
+            row = tx.one("lock_task", task_id=lease.task_id)
+
+
+def _write(tx: Transaction, lease: Lease, row: Row, change: Change) -> bool:
+    """Write one change; True when the task's own row may be another now."""
+    key = {"task_id": lease.task_id, "attempt": lease.attempt}
+    match change:
+        case Progressed(progress=progress):
+            tx.run("set_progress", **key, progress_json=rows.encode(progress.to_dict()), now=tx.now)
+        case Logged(lines=lines):
+            tx.many(
+                "insert_log",
+                [
+                    {
+                        "task_id": lease.task_id,
+                        "seq": line.seq,
+                        "ts": line.ts,
+                        "stream": line.stream,
+                        "level": line.level,
+                        "line": line.message,
+                    }
+                    for line in lines
+                ],
+            )
+        case Checkpointed(data_json=data_json):
+            tx.run("keep_checkpoint", **key, ts=tx.now, data_json=data_json)
+        case Registered(artifact=artifact):
+            tx.run("insert_artifact", **asdict(artifact))
+        case Started(pid=pid, timeout_at=timeout_at):
+            tx.run("start_attempt", **key, now=tx.now, pid=pid)
+            _move(tx, lease, row, Signal.START, "start_task", timeout_at=timeout_at)
+            return True
+        case Asked(requests=requests):
+            for request in requests:
+                tx.run(
+                    "ask",
+                    task_id=lease.task_id,
+                    key=request.key,
+                    attempt=lease.attempt,
+                    method=request.method,
+                    params_json=rows.encode(dict(request.params)),
+                    asked_at=request.asked_at,
+                )
+            _move(tx, lease, row, Signal.ASK, "move_task", worker_id=row["worker_id"])
+            return True
+        case Stopping():
+            _move(tx, lease, row, Signal.STOP, "move_task", worker_id=row["worker_id"])
+            return True
+        case Succeeded() | Failed() | TimedOut() | Cancelled() | HandedBack():
+            end(tx, row, lease.task_id, change)
+            return True
+    tx.topics.add(f"task:{lease.task_id}")
+    return False
+
+
+def _move(tx: Transaction, lease: Lease, row: Row, signal: Signal, statement: str, **parameters: Any) -> None:
+    """Take the step if the table allows it. A cancel that came in between makes START and ASK moot."""
+    before = State(row["state"])
+    after = next_state(before, signal)
+    if after is None:
+        return
+    tx.run(statement, task_id=lease.task_id, state=after, now=tx.now, **parameters)
+    record(tx, lease.task_id, lease.attempt, signal, before, after, row["worker_id"])
+
+
+def heartbeat(tx: Transaction, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
+    views = []
+    for lease in leases:
+        row = tx.one("current_attempt", task_id=lease.task_id)
+        held = row is not None and row["attempt"] == lease.attempt and row["state"] in LEASED
+        if held:
+            tx.run("beat", task_id=lease.task_id, attempt=lease.attempt, now=tx.now)
+        views.append(LeaseView(held, State(row["state"]) if row else State.EXPIRED))
+    tx.many("write_worker", [{**asdict(worker), "last_heartbeat": tx.now} for worker in workers])
+    return views

@@ -1,0 +1,77 @@
+"""Targets: how another process finds an app. `file:/path/lab.py#lab` or `module:pkg.lab#lab`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from .errors import AppNotFound
+
+
+def target_of_caller(frame: FrameType | None, name: str) -> str:
+    """The target of the app `name` that is being made in the module of `frame`; empty when it has no file."""
+    scope = {} if frame is None else frame.f_globals
+    spec = scope.get("__spec__")
+    module = scope.get("__name__", "")
+    if spec is not None and spec.name and (module != "__main__" or scope.get("__package__")):
+        return f"module:{spec.name}#{name}"
+    file = scope.get("__file__")
+    return f"file:{Path(file).resolve()}#{name}" if file else ""
+
+
+def parse(text: str) -> str:
+    """A target as a person writes it (`lab.py`, `lab.py:bb`, `pkg.lab:bb`) in its full form."""
+    if text.startswith(("file:", "module:")):
+        return text
+    where, _, attribute = text.partition(":")
+    if where.endswith(".py") or "/" in where:
+        return f"file:{Path(where).resolve()}#{attribute and '.' + attribute}"
+    return f"module:{where}#{attribute and '.' + attribute}"
+
+
+def load(target: str, kind: type) -> Any:
+    """Import the module of a target and give its app: of that name, of that attribute, or the only one.
+
+    Raises AppNotFound, with the reason. An app file runs with a `__name__` that is not
+    `__main__`, so that it does not serve when it is only to be worked on.
+    """
+    place, _, name = target.partition("#")
+    scheme, _, where = place.partition(":")
+    try:
+        module = _import_file(Path(where)) if scheme == "file" else importlib.import_module(where)
+    except Exception as error:
+        raise AppNotFound(target=target, reason=f"{type(error).__name__}: {error}") from error
+    if name.startswith("."):
+        found = getattr(module, name[1:], None)
+        if not isinstance(found, kind):
+            raise AppNotFound(target=target, reason=f"{name[1:]} is not a {kind.__name__}")
+        return found
+    apps = list(dict.fromkeys(value for value in vars(module).values() if isinstance(value, kind)))
+    if name:
+        apps = [app for app in apps if getattr(app, "name", None) == name]
+    if len(apps) != 1:
+        reason = f"it holds {len(apps)} apps" + (f" named {name!r}" if name else "") + "; name one as file.py:variable"
+        raise AppNotFound(target=target, reason=reason)
+    return apps[0]
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = "backburner_app_" + "".join(char if char.isalnum() else "_" for char in str(path))
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(f"there is no Python file {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

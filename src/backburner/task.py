@@ -1,0 +1,297 @@
+"""The records: what a task is made of. Frozen, and they import nothing of ours but the states."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .lifecycle import TERMINAL, State
+
+#: The owner of every task where nobody authenticates, as over stdio.
+LOCAL_OWNER = "local"
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U; sorts by value
+_CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
+_TIME_CHARS, _RANDOM_CHARS = 10, 26
+_TASK_ID = re.compile(rf"tsk_[{_ALPHABET}]{{{_TIME_CHARS + _RANDOM_CHARS}}}")
+
+
+def new_task_id(now_ms: int) -> str:
+    """`tsk_`, the time (so that ids sort by age) and 130 random bits (so that they cannot be guessed)."""
+    moment = base64.b32encode((now_ms).to_bytes(10, "big"))[-_TIME_CHARS:]
+    chance = base64.b32encode(secrets.token_bytes(20))[:_RANDOM_CHARS]
+    return "tsk_" + (moment + chance).translate(_CROCKFORD).decode()
+
+
+def is_task_id(text: str) -> bool:
+    """Whether `text` has the form of a task id; says nothing about such a task being there."""
+    return _TASK_ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one task may use. None means: no limit of its own."""
+
+    max_runtime_s: float | None = None
+    cpu: float | None = None
+    memory_mb: int | None = None
+    scratch_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When a failed attempt is followed by another.
+
+    `max_attempts` counts all tries. `on` names error types (`worker_lost`, `tool_error`, …) or
+    exception class names; `*` stands for every failure. The wait doubles with each failure.
+    """
+
+    max_attempts: int = 3
+    backoff_s: float = 1.0
+    on: tuple[str, ...] = ("worker_lost", "host_restart")
+    max_backoff_s: float = 300.0
+
+    def delay_s(self, error: TaskError, failures: int) -> float | None:
+        """Seconds to wait after failure number `failures`, or None when there is no further try.
+
+        A lost worker is no fault of the tool, so its task need not wait for the first retry.
+        """
+        if failures >= self.max_attempts:
+            return None
+        if not {"*", error.type, error.exception} & set(self.on):
+            return None
+        if error.type == "worker_lost" and failures == 1:
+            return 0.0
+        return min(float(self.backoff_s * 2 ** (failures - 1)), self.max_backoff_s)
+
+
+NO_RETRY = Retry(max_attempts=1, on=())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """Why an attempt, or a task, did not succeed. `type` is stable; the rest is for people."""
+
+    type: str
+    message: str
+    exception: str = ""
+    details: str = ""
+    data: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        parts = {"type": self.type, "message": self.message, "exception": self.exception}
+        rest = {"details": self.details, "data": dict(self.data) if self.data else None}
+        return {**parts, **{key: value for key, value in rest.items() if value}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TaskError:
+        return cls(
+            type=data["type"],
+            message=data.get("message", ""),
+            exception=data.get("exception", ""),
+            details=data.get("details", ""),
+            data=data.get("data"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a task is. `percent` is 0 to 100; `step` of `step_total` where the tool counts."""
+
+    percent: float | None = None
+    step: float | None = None
+    step_total: float | None = None
+    phase: str | None = None
+    message: str | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "phase": self.phase,
+            "percent": self.percent,
+            "step": self.step,
+            "step_total": self.step_total,
+            "message": self.message,
+            "context": dict(self.context),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Progress:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task as submitted, validated, before a store has it.
+
+    `target` says where a runner finds the tool; `hint_s` is the author's own estimate of the
+    runtime and `estimate_s` the one that experience made of it.
+    """
+
+    task_id: str
+    owner: str
+    tool_name: str
+    inputs_json: str
+    inputs_hash: str
+    queue: str
+    submitted_at: int
+    expires_at: int | None
+    target: str = ""
+    ttl_s: float | None = None
+    priority: int = 0
+    tags: tuple[str, ...] = ()
+    share: str = ""
+    resources: Resources = Resources()
+    retry: Retry = Retry()
+    idempotency_key: str | None = None
+    external_id: str | None = None
+    parent_id: str | None = None
+    hint_s: float | None = None
+    estimate_s: float | None = None
+    traceparent: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One durable tool call, as the store has it. Times are milliseconds since the epoch.
+
+    `inputs` and `result` are None in lists, where they are not loaded.
+    """
+
+    seq: int
+    task_id: str
+    owner: str
+    tool_name: str
+    queue: str
+    state: State
+    priority: int
+    submitted_at: int
+    updated_at: int
+    target: str = ""
+    attempt: int = 0
+    failures: int = 0
+    max_attempts: int = 1
+    retry: Retry = NO_RETRY
+    resources: Resources = Resources()
+    inputs: dict[str, Any] | None = None
+    tags: tuple[str, ...] = ()
+    ttl_s: float | None = None
+    idempotency_key: str | None = None
+    external_id: str | None = None
+    parent_id: str | None = None
+    estimate_s: float | None = None
+    traceparent: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    ready_at: int | None = None
+    started_at: int | None = None
+    heartbeat_at: int | None = None
+    completed_at: int | None = None
+    expires_at: int | None = None
+    timeout_at: int | None = None
+    worker_id: str | None = None
+    cancel_requested: bool = False
+    cancel_reason: str | None = None
+    progress: Progress | None = None
+    result: Any = None
+    error: TaskError | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a task. `outcome` is None while it goes on."""
+
+    task_id: str
+    attempt: int
+    worker_id: str
+    claimed_at: int
+    started_at: int | None = None
+    heartbeat_at: int | None = None
+    ended_at: int | None = None
+    pid: int | None = None
+    outcome: str | None = None
+    error: TaskError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a task's append-only audit trail."""
+
+    seq: int
+    task_id: str
+    ts: int
+    attempt: int
+    signal: str
+    from_state: State | None
+    to_state: State
+    worker_id: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a tool wrote. `seq` counts from 1 within the task."""
+
+    seq: int
+    ts: int
+    stream: str
+    level: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file that a task made: immutable, known by its hash. `path` is relative to the data folder."""
+
+    artifact_id: str
+    task_id: str
+    attempt: int
+    name: str
+    kind: str
+    size_bytes: int
+    sha256: str
+    path: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequest:
+    """A question of a running task. `key` is never used again within the task.
+
+    `method` is the MCP request that the client will see, `elicitation/create` by default, and
+    `params` are its parameters. `action` is accept, decline or cancel once it is answered.
+    """
+
+    task_id: str
+    key: str
+    attempt: int
+    method: str
+    params: Mapping[str, Any]
+    asked_at: int
+    answered_at: int | None = None
+    action: str | None = None
+    content: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One slot that runs one task at a time, as last seen."""
+
+    worker_id: str
+    supervisor_id: str
+    host: str
+    queue: str
+    state: str
+    started_at: int
+    last_heartbeat: int
+    pid: int | None = None
+    current_task_id: str | None = None

@@ -1,0 +1,190 @@
+"""ToolSpec and the registry: what a slow tool is, and how its task is to be run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from .config import duration_s
+from .context import TaskContext
+from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
+from .estimate import Estimate
+from .task import NO_RETRY, Resources, Retry
+
+TaskMode = Literal["optional", "required", "never"]
+AnswerMode = Literal["auto", "hold", "handle"]
+Isolation = Literal["warm", "fresh"]
+Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
+_MODES = {
+    "task": ("optional", "required", "never"),
+    "answer": ("auto", "hold", "handle"),
+    "isolation": ("warm", "fresh"),
+}
+
+
+@dataclass
+class ToolSpec:
+    """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run."""
+
+    name: str
+    run: Run
+    description: str = ""
+    task: TaskMode = "optional"
+    queue: str | None = None
+    timeout_s: float | None = None
+    retry: Retry = Retry()
+    estimate: Estimate = None
+    answer: AnswerMode = "auto"
+    ttl_s: float | None = None
+    isolation: Isolation = "warm"
+    idempotent: bool = False
+    resources: Resources = Resources()
+    secrets: frozenset[str] = frozenset()
+    input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
+    output_schema: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            reason = "a name is 1 to 128 of the characters A-Z a-z 0-9 _ . - /"
+            raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        for option, allowed in _MODES.items():
+            if getattr(self, option) not in allowed:
+                reason = f"{option}={getattr(self, option)!r} is not one of {', '.join(allowed)}"
+                raise ToolDefinitionError(tool_name=self.name, reason=reason)
+
+    @cached_property
+    def _validator(self) -> Any:
+        from jsonschema.validators import validator_for
+
+        kind = validator_for(self.input_schema)
+        return kind(self.input_schema)
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """Raise InvalidInputs, naming the field and the reason, when the inputs break the schema."""
+        from jsonschema.exceptions import best_match
+
+        error = best_match(self._validator.iter_errors(inputs))
+        if error is not None:
+            where = "/".join(str(part) for part in error.absolute_path) or "the top level"
+            reason = error.message if len(error.message) < 300 else error.message[:300] + "…"
+            raise InvalidInputs(tool_name=self.name, field=where, reason=reason)
+
+    def masked(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs for people to see: secret ones are hidden."""
+        return {key: "***" if key in self.secrets else value for key, value in inputs.items()}
+
+
+def retry_policy(retries: int | Retry | None) -> Retry:
+    """`retries=2` tries every failure twice more; a Retry says more; None only what is clearly transient."""
+    if retries is None:
+        return Retry()
+    if isinstance(retries, Retry):
+        return retries
+    return Retry(max_attempts=retries + 1, on=("*",)) if retries else NO_RETRY
+
+
+def tool_from_function(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | str | None = None,
+    retries: int | Retry | None = None,
+    ttl: float | str | None = None,
+    cpu: float | None = None,
+    memory_mb: int | None = None,
+    scratch_mb: int | None = None,
+    secrets: typing.Iterable[str] = (),
+    **options: Any,
+) -> ToolSpec:
+    """A ToolSpec for a plain function, sync or async; its schema comes from its signature.
+
+    A parameter annotated `TaskContext` gets the context and is not part of the schema. Raises
+    ToolDefinitionError for a signature that has no JSON schema.
+    """
+    tool_name = name or function.__name__
+    try:
+        model, context_parameter = _input_model(function)
+        schema = model.model_json_schema(by_alias=True)
+    except ToolDefinitionError:
+        raise
+    except Exception as error:
+        reason = f"its parameters have no JSON schema: {error}"
+        raise ToolDefinitionError(tool_name=tool_name, reason=reason) from error
+
+    def run(inputs: dict[str, Any], context: TaskContext) -> Any:
+        arguments = model.model_validate(inputs)
+        values = {entry.alias: getattr(arguments, key) for key, entry in type(arguments).model_fields.items()}
+        if context_parameter:
+            values[context_parameter] = context
+        return function(**values)
+
+    return ToolSpec(
+        name=tool_name,
+        run=run,
+        description=description if description is not None else inspect.getdoc(function) or "",
+        timeout_s=None if timeout is None else duration_s(timeout, f"{tool_name}.timeout"),
+        retry=retry_policy(retries),
+        ttl_s=None if ttl is None else duration_s(ttl, f"{tool_name}.ttl"),
+        resources=Resources(cpu=cpu, memory_mb=memory_mb, scratch_mb=scratch_mb),
+        secrets=frozenset(secrets),
+        input_schema=schema,
+        **options,
+    )
+
+
+def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
+    from pydantic import ConfigDict, Field, create_model
+
+    hints = typing.get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    context_parameter = None
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            reason = f"the parameter {parameter} cannot be given by name"
+            raise ToolDefinitionError(tool_name=function.__name__, reason=reason)
+        hint = hints.get(name, Any)
+        if hint is TaskContext:
+            context_parameter = name
+        else:
+            # Behind an alias, a parameter may have any name, also one that pydantic uses itself.
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[f"parameter_{len(fields)}"] = (hint, Field(default, alias=name))
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    return create_model(function.__name__, __config__=config, **fields), context_parameter
+
+
+class Registry:
+    """The slow tools of an app, by name."""
+
+    def __init__(self) -> None:
+        self._tools: dict[str, ToolSpec] = {}
+
+    def add(self, spec: ToolSpec) -> None:
+        if spec.name in self._tools:
+            raise ToolDefinitionError(tool_name=spec.name, reason="there is a tool of that name already")
+        self._tools[spec.name] = spec
+
+    def get(self, name: str) -> ToolSpec:
+        """Raises UnknownTool, naming the known ones."""
+        try:
+            return self._tools[name]
+        except (KeyError, TypeError):
+            known = ", ".join(sorted(self._tools)) or "none"
+            raise UnknownTool(tool_name=name, known=known) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __iter__(self) -> Iterator[ToolSpec]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)

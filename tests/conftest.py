@@ -1,0 +1,137 @@
+"""Fixtures for every test: PostgreSQL, and a check that a test leaves nothing behind."""
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import hypothesis
+import psutil
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests import services
+
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+
+SERVICE_FIXTURES = {"postgres_url", "postgres_server"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that names a service's fixture with `services`, so that none is forgotten."""
+    for item in items:
+        if isinstance(item, pytest.Function) and SERVICE_FIXTURES.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.services)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL server for the whole run: BACKBURNER_TEST_POSTGRES_URL, or one of its own."""
+    if given := os.environ.get("BACKBURNER_TEST_POSTGRES_URL"):
+        yield given
+        return
+    server = services.PostgresServer()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgres_database(postgres_url: str) -> Iterator[str]:
+    """The URL of a new, empty database, dropped after the test with whatever is still connected to it."""
+    name = f"backburner_{uuid.uuid4().hex}"
+    database = sql.Identifier(name)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(database))
+    yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))
+
+
+@pytest.fixture
+def postgres_server() -> Iterator[services.PostgresServer]:
+    """A running server of the test's own, which it may stop, kill and start again."""
+    server = services.PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The run's temporary directory, also put into the environment, where the run's processes inherit it."""
+    directory = f"{tmp_path_factory.getbasetemp()}/"
+    os.environ["TEST_RUN_DIRECTORY"] = directory
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
+    """Fail the test when a process or a non-daemon thread that it started outlives it by five seconds.
+
+    Left processes are killed, so that one failure does not become many.
+    """
+    threads_before = set(threading.enumerate())
+    processes_before = _processes_of_the_run(run_directory)
+    yield
+
+    def threads() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if not thread.daemon} - threads_before
+
+    def processes() -> set[psutil.Process]:
+        return _processes_of_the_run(run_directory) - processes_before
+
+    if services.wait_until(lambda: not threads() and not processes(), within=5):
+        return
+    left = [repr(thread) for thread in threads()]
+    for process in processes():
+        left.append(_describe(process))
+        _kill(process)
+    pytest.fail("the test left behind:\n" + "\n".join(left))
+
+
+def _processes_of_the_run(directory: str) -> set[psutil.Process]:
+    """Our children, and detached processes that name the run's directory in any place a process can.
+
+    One place is not enough: a detached supervisor is nobody's child, and an MCP client starts its servers
+    with a bare environment.
+    """
+    found = set(psutil.Process().children())
+    for process in psutil.process_iter():
+        try:
+            places = [
+                *process.cmdline(),
+                f"{process.cwd()}/",
+                process.environ().get("TEST_RUN_DIRECTORY", ""),
+            ]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(directory in place for place in places):
+            found.add(process)
+    return {process for process in found if process.pid not in services.running}
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return f"process {process.pid}, which ended and was never waited for"
+        return f"process {process.pid}: {' '.join(process.cmdline())}"
+    except psutil.Error:
+        return f"process {process.pid}"
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+        process.wait(5)
+    except psutil.Error:
+        pass  # it ended by itself, or is not ours to end

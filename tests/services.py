@@ -1,0 +1,181 @@
+"""Real services for the tests, each private to the run that started it."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+import psycopg
+import pytest
+
+#: Main processes of the services now running. They belong to fixtures, not to the test that first asked.
+running: set[int] = set()
+
+
+def wait_until(condition: Callable[[], object], *, within: float = 30) -> bool:
+    """Whether `condition` became true within that many seconds."""
+    deadline = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test, or fail it under CI=true, where every service must be there."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+class PostgresServer:
+    """A PostgreSQL server on a free loopback port, with its data in a temporary directory.
+
+    Its settings are the defaults, so an acknowledged commit is on disk. The port and the data stay the same
+    over `stop`, `kill` and `start`; `close` ends it and removes the data.
+    """
+
+    def __init__(self) -> None:
+        self._bin = _postgres_binaries()
+        self._user = _unprivileged_user()
+        # Not under pytest's own temporary directory, which the unprivileged user may not enter.
+        self._directory = Path(tempfile.mkdtemp(prefix="backburner-postgres-"))
+        self._data = self._directory / "data"
+        self._log = self._directory / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        try:
+            self._initialise()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self) -> None:
+        """Start the server and return when it accepts connections."""
+        assert self._process is None, "already running"
+        command = [f"{self._bin}/postgres", "-D", str(self._data)]
+        settings = {
+            "port": self.port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": "",
+            "max_connections": 200,
+        }
+        for name, value in settings.items():
+            command += ["-c", f"{name}={value}"]
+        if setpriv := shutil.which("setpriv"):
+            # So that the server stops even when the test process is killed and no fixture can end.
+            command = [setpriv, "--pdeathsig", "INT", "--", *command]
+        with self._log.open("ab") as log:
+            self._process = self._spawn(command, log.fileno())
+        running.add(self._process.pid)
+        process = self._process
+        if (
+            not wait_until(lambda: process.poll() is not None or self._accepts())
+            or process.poll() is not None
+        ):
+            self.kill()
+            raise RuntimeError(f"PostgreSQL did not start:\n{self._log.read_text()[-2000:]}")
+
+    def stop(self) -> None:
+        """End every connection and shut down in order. Harmless when it is not running."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(30)
+            self.kill()
+
+    def kill(self) -> None:
+        """End all its processes at once, as a power cut does. Harmless when it is not running."""
+        if self._process is not None:
+            doomed: list[psutil.Process] = []
+            with contextlib.suppress(psutil.NoSuchProcess):
+                doomed = psutil.Process(self._process.pid).children(recursive=True)
+            self._process.kill()
+            for process in doomed:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+            psutil.wait_procs(doomed, timeout=10)
+            running.discard(self._process.pid)
+            self._process = None
+
+    def restart(self) -> None:
+        """Stop in order, and start again on the same port."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good and remove the data."""
+        self.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _initialise(self) -> None:
+        if self._user:
+            shutil.chown(self._directory, self._user)
+        self._log.touch()
+        command = [f"{self._bin}/initdb", "-D", str(self._data), "--username=postgres", "--auth=trust"]
+        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        with self._log.open("ab") as log:
+            if self._spawn(command, log.fileno()).wait():
+                raise RuntimeError(f"initdb failed:\n{self._log.read_text()[-2000:]}")
+
+    def _spawn(self, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+        account = pwd.getpwnam(self._user) if self._user else None
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=self._directory,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+            user=account and account.pw_uid,
+            group=account and account.pw_gid,
+            extra_groups=[] if account else None,
+            start_new_session=True,  # Ctrl-C is for the tests; the fixtures then stop the server
+        )
+
+    def _accepts(self) -> bool:
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+def _postgres_binaries() -> Path:
+    """The directory of initdb and postgres, which Debian keeps off the PATH."""
+    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))
+    if on_path := shutil.which("initdb"):
+        candidates.insert(0, Path(on_path).resolve().parent)
+    if pg_config := shutil.which("pg_config"):
+        bindir = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=False)
+        candidates.append(Path(bindir.stdout.strip()))
+    for directory in candidates:
+        if (directory / "initdb").exists() and (directory / "postgres").exists():
+            return directory
+    unavailable("PostgreSQL is not installed: `make services` as root, or set BACKBURNER_TEST_POSTGRES_URL")
+
+
+def _unprivileged_user() -> str | None:
+    """Whom to run the server as: PostgreSQL refuses root. None means the present user."""
+    if os.geteuid() != 0:
+        return None
+    accounts = {account.pw_name for account in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in accounts)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
