@@ -2,11 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .app import Backburner as Backburner
+    from .config import Queue as Queue
+    from .config import Settings as Settings
     from .context import Answer as Answer
     from .context import TaskContext as TaskContext
     from .errors import BackburnerError as BackburnerError
+    from .errors import LeaseLost as LeaseLost
+    from .errors import ProtocolError as ProtocolError
+    from .errors import TaskCancelled as TaskCancelled
+    from .lifecycle import State as State
+    from .service import TaskService as TaskService
+    from .service import TaskStatus as TaskStatus
+    from .stores import open_store as open_store
+    from .task import Artifact as Artifact
+    from .task import Progress as Progress
+    from .task import Resources as Resources
+    from .task import Retry as Retry
+    from .task import Task as Task
+    from .task import TaskError as TaskError
+    from .tools import ToolSpec as ToolSpec
 
 __version__ = "0.1.0"
+
+# Each public name and the module that has it: imported when it is first used, so that
+# `import backburner` costs next to nothing.
+_HOMES = {
+    "Backburner": "app",
+    "Queue": "config",
+    "Settings": "config",
+    "Answer": "context",
+    "TaskContext": "context",
+    "BackburnerError": "errors",
+    "LeaseLost": "errors",
+    "ProtocolError": "errors",
+    "TaskCancelled": "errors",
+    "State": "lifecycle",
+    "TaskService": "service",
+    "TaskStatus": "service",
+    "open_store": "stores",
+    "Artifact": "task",
+    "Progress": "task",
+    "Resources": "task",
+    "Retry": "task",
+    "Task": "task",
+    "TaskError": "task",
+    "ToolSpec": "tools",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'backburner' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

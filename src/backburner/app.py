@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -9,13 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from .config import Settings
+from .config import Settings, state_folder
 from .engine import Engine
 from .errors import ConfigError
 from .service import TaskService
 from .store import Store
 from .stores import open_store
 from .target import target_of_caller
+from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,51 +90,51 @@ class Backburner:
             self.tools,
             self.settings,
             target=self.target,
-            on_submit=lambda task: self.engine.submit(task),
+            on_submit=self._ring,
         )
 
-    @property
+    def _ring(self, task: Task) -> None:
+        self.engine.submit(task)
+
+    @cached_property
     def data_dir(self) -> Path:
-        """Where the tasks' folders are."""
-        return data_dir(self.settings)
+        """Where the tasks' folders, the supervisor's lock and its log are."""
+        return data_dir(self.settings, self.store.url)
 
     def start(self) -> None:
         """Open the store and make sure that somebody works on it."""
         with self._lock:
-            self.service.changes  # noqa: B018
             self.engine.start()
 
     def close(self) -> None:
-        """Let go of everything. Tasks go on under the supervisor."""
+        """Let go of everything. Tasks go on under the supervisor, unless the store was a temporary one."""
         parts = vars(self)
-        for name in ("engine", "service", "store"):
-            part = parts.pop(name, None)
-            if part is not None:
-                part.stop() if name == "engine" else part.close()
+        for name, end in (("engine", "stop"), ("service", "close"), ("store", "close")):
+            if name in parts:
+                getattr(parts.pop(name), end)()
 
 
-def data_dir(settings: Settings) -> Path:
-    """`data_dir`, or else a folder that belongs to the store."""
-    import hashlib
-
+def data_dir(settings: Settings, store_url: str) -> Path:
+    """`data_dir`, or else a folder that belongs to the store: beside a file, or in the user's state."""
     if settings.data_dir:
         return Path(settings.data_dir).expanduser().absolute()
-    if settings.store.startswith("sqlite:"):
+    if store_url.startswith("sqlite:"):
         from .stores.sqlite import files_folder, sqlite_path
 
-        return files_folder(sqlite_path(settings.store))
-    from .config import default_store
-
-    import os
-
-    state = Path(default_store("x", os.environ).removeprefix("sqlite:///")).parent
-    return state / hashlib.sha256(settings.store.encode()).hexdigest()[:16]
+        return files_folder(sqlite_path(store_url))
+    return state_folder(os.environ) / hashlib.sha256(store_url.encode()).hexdigest()[:16]
 
 
 def make_engine(app: Backburner) -> Engine:
     """The engine that the settings name. Raises ConfigError."""
-    if app.settings.engine == "local":
-        from .engines.local import LocalEngine
+    settings = app.settings
+    if settings.engine != "local":
+        raise ConfigError(
+            setting="engine", reason=f"there is no engine named {settings.engine!r}; known: local"
+        )
+    from .engines.local import LocalEngine
 
-        return LocalEngine(app.settings, app.data_dir, app.target, app.store)
-    raise ConfigError(setting="engine", reason=f"there is no engine named {app.settings.engine!r}; known: local")
+    temporary = settings.store == "sqlite://"
+    if settings.store.startswith("sqlite:"):
+        settings = dataclasses.replace(settings, store=app.store.url)  # as this process understood it
+    return LocalEngine(settings, app.data_dir, app.target, app.store, temporary=temporary)

@@ -92,8 +92,23 @@ class Settings:
     idle_exit_s: float = _setting(300.0, "When a supervisor without work leaves; 0: never")
     keeper_interval_s: float = _setting(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")
+    task_tools: str = _setting("on", "Whether servers list the task tools (submit_task and so on): on or off")
+    task_tools_prefix: str = _setting("", "Put before the names of the task tools")
+    patience_s: float = _setting(50.0, "How long a plain call is held before the client gets a handle")
+    public_url: str = _setting("", "The address of the HTTP server as clients see it, for artifact links")
+    artifact_link_s: float = _setting(86400.0, "How long a signed artifact link works")
+    auth_tokens: str = _setting("", "HTTP: a file of named, hashed bearer tokens")
+    auth_jwt_key: str = _setting("", "HTTP: a shared secret, or a file with a PEM key, that signs JWTs")
+    auth_jwks: str = _setting("", "HTTP: a file or URL with the JSON Web Key Set that signs JWTs")
+    auth_issuer: str = _setting("", "HTTP: the issuer that a JWT must name")
+    auth_audience: str = _setting("", "HTTP: the audience that a JWT must name")
+    allow_anonymous: str = _setting("off", "HTTP: on lets a server without tokens listen beyond this host")
+    allowed_hosts: str = _setting("", "HTTP: more Host names to answer to, separated by commas")
 
     def __post_init__(self) -> None:
+        for name in ("task_tools", "allow_anonymous"):
+            if getattr(self, name) not in ("on", "off"):
+                raise ConfigError(setting=name, reason=f"{getattr(self, name)!r} is neither on nor off")
         if self.synchronous not in ("full", "normal"):
             raise ConfigError(
                 setting="synchronous", reason=f"{self.synchronous!r} is neither full nor normal"
@@ -142,8 +157,12 @@ class Settings:
 
 def default_store(name: str, environment: Mapping[str, str]) -> str:
     """A SQLite file in the user's state folder: a server that a host starts has no folder of its own."""
-    base = environment.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
-    return f"sqlite:///{base}/backburner/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
+    return f"sqlite:///{state_folder(environment)}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Where this user's programs keep what they must not forget."""
+    return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "backburner"
 
 
 def _from_file(path: Path, must_exist: bool) -> dict[str, Any]:

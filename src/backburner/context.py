@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -56,22 +57,36 @@ class Channel(Protocol):
 
 @dataclass
 class TaskContext:
-    """Handed to a tool that has a parameter annotated with it. Safe to use from any thread of the tool."""
+    """Handed to a tool that has a parameter annotated with it. Safe to use from any thread of the tool.
+
+    `answers` holds what the client said to the tool's `ask_first` questions.
+    """
 
     task_id: str
     attempt: int
     owner: str
     tool_name: str
-    scratch: Path
     checkpoint_data: Any
     deadline: datetime | None
     tags: tuple[str, ...]
     meta: Mapping[str, Any]
     _channel: Channel
-    _artifacts_folder: Path
+    _folder: Path
     _cancelled: threading.Event = field(default_factory=threading.Event)
+    answers: dict[str, Answer] = field(default_factory=dict)
     _questions: int = 0
     _percent: float | None = None
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A private folder for this attempt; it is removed when the attempt is over."""
+        folder = scratch_folder(self._folder, self.attempt)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def __post_init__(self) -> None:
+        given = self.meta.get("answers") or {}
+        self.answers = {key: Answer(reply["action"], reply.get("content")) for key, reply in given.items()}
 
     # -- progress and logs
 
@@ -127,7 +142,7 @@ class TaskContext:
             path = self._find(Path(source))
             name = name or path.name
         artifact_id = "art_" + secrets.token_hex(16)
-        folder = self._artifacts_folder / artifact_id
+        folder = self._folder / "artifacts" / artifact_id
         folder.mkdir(parents=True, mode=0o700)
         target = folder / safe_file_name(name)
         digest = (
@@ -146,6 +161,7 @@ class TaskContext:
             created_at=time.time_ns() // 1_000_000,
         )
         body = {name: getattr(artifact, name) for name in Artifact.__slots__}
+        json_text.encode(body, "The artifact's name")
         self._channel.request("artifact", body)
         return artifact
 
@@ -188,6 +204,7 @@ class TaskContext:
             {"key": unique[key], "method": method, "params": dict(params)}
             for key, (method, params) in requests.items()
         ]
+        json_text.encode(body, "The question")
         replies = self._channel.request("ask", {"requests": body})
         return {key: replies[unique[key]] for key in requests}
 
@@ -222,6 +239,10 @@ def elicitation(message: str, schema: Mapping[str, Any] | None) -> dict[str, Any
     """The parameters of an `elicitation/create` request."""
     requested = schema or {"type": "object", "properties": {}}
     return {"mode": "form", "message": message, "requestedSchema": dict(requested)}
+
+
+def scratch_folder(task_folder: Path, attempt: int) -> Path:
+    return task_folder / f"scratch-{attempt}"
 
 
 def deadline_of(timeout_at: int | None) -> datetime | None:

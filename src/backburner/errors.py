@@ -150,6 +150,26 @@ class TaskCancelled(BackburnerError):
     code = "task_cancelled"
 
 
+class ProtocolError(BackburnerError):
+    """{message}"""
+
+    # A tool may raise it: the client gets this JSON-RPC error in place of a result.
+    code = "protocol_error"
+
+    def __init__(self, error_code: int, message: str, data: Any = None) -> None:
+        super().__init__(message=message, error_code=error_code, data=data)
+
+
+class ToolFailed(BackburnerError):
+    """{message}"""
+
+    # The tool of an attached server answered with an error: `result` is that `CallToolResult`.
+    code = "tool_failed"
+
+    def __init__(self, message: str, result: dict[str, Any]) -> None:
+        super().__init__(message=message, result=result)
+
+
 class EngineError(BackburnerError):
     """The engine {engine} could not do it: {reason}."""
 

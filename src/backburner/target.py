@@ -10,6 +10,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from .errors import AppNotFound
+from .tools import Registry
 
 
 def target_of_caller(frame: FrameType | None, name: str) -> str:
@@ -33,7 +34,7 @@ def parse(text: str) -> str:
     return f"module:{where}#{attribute and '.' + attribute}"
 
 
-def load(target: str, kind: type) -> Any:
+def load(target: str) -> Any:
     """Import the module of a target and give its app: of that name, of that attribute, or the only one.
 
     Raises AppNotFound, with the reason. An app file runs with a `__name__` that is not
@@ -47,16 +48,27 @@ def load(target: str, kind: type) -> Any:
         raise AppNotFound(target=target, reason=f"{type(error).__name__}: {error}") from error
     if name.startswith("."):
         found = getattr(module, name[1:], None)
-        if not isinstance(found, kind):
-            raise AppNotFound(target=target, reason=f"{name[1:]} is not a {kind.__name__}")
+        if not _is_app(found):
+            raise AppNotFound(target=target, reason=f"{name[1:]} is not a Backburner app")
         return found
-    apps = list(dict.fromkeys(value for value in vars(module).values() if isinstance(value, kind)))
+    apps = list({id(value): value for value in vars(module).values() if _is_app(value)}.values())
     if name:
         apps = [app for app in apps if getattr(app, "name", None) == name]
     if len(apps) != 1:
-        reason = f"it holds {len(apps)} apps" + (f" named {name!r}" if name else "") + "; name one as file.py:variable"
+        reason = (
+            f"it holds {len(apps)} apps"
+            + (f" named {name!r}" if name else "")
+            + "; name one as file.py:variable"
+        )
         raise AppNotFound(target=target, reason=reason)
     return apps[0]
+
+
+def _is_app(value: Any) -> bool:
+    """Apps are made above this layer, so they are known by what they have: a name and tools."""
+    return isinstance(getattr(value, "tools", None), Registry) and isinstance(
+        getattr(value, "name", None), str
+    )
 
 
 def _import_file(path: Path) -> ModuleType:

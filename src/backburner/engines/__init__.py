@@ -1,0 +1,1 @@
+"""The engines: who starts the work."""

@@ -1,0 +1,472 @@
+"""The supervisor: owns the workers of one host, leases tasks for them, and outlives every server.
+
+One loop on one thread does it all: it hears the store and the runners, hands tasks out, and
+writes what happened in as few commits as there is time for. Only the keeper has a thread of
+its own, since its sweeps may take long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...clock import Clock, SystemClock
+from ...config import Settings
+from ...errors import StoreError
+from ...execution import Assignment, choose_cpus
+from ...keeper import Keeper
+from ...lifecycle import State
+from ...store import (
+    ANYTHING,
+    Asked,
+    Change,
+    Checkpointed,
+    Failed,
+    HandedBack,
+    Lease,
+    Outcome,
+    Registered,
+    Started,
+    Stopping,
+    Store,
+)
+from ...task import Artifact, InputRequest, Progress, TaskError
+from ...task import Worker as WorkerRecord
+from . import processes
+from .attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, Attempt
+from .crew import Crew, Worker
+from .task_log import TaskLog
+
+log = logging.getLogger("backburner.supervisor")
+
+_LOOK_EVERY_MS = 250
+_FLUSH_EVERY_MS = 100
+_STORE_RETRY_MS = 250
+_NEVER = 1 << 62
+
+
+class Supervisor:
+    """Runs the tasks of a store on this host until it is told to stop, or has been idle for long."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        data_dir: Path,
+        supervisor_id: str,
+        *,
+        clock: Clock | None = None,
+        targets: tuple[str, ...] = (),
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._tasks_folder = data_dir / "tasks"
+        self._id = supervisor_id
+        self._clock = clock or SystemClock()
+        self._host = socket.gethostname()
+        self._started_at = self._busy_at = self._clock.now_ms()
+        self._selector = selectors.DefaultSelector()
+        self._watch = store.watch()
+        self._crew = Crew(settings, supervisor_id, self._selector, self._clock, self)
+        self._targets = targets
+        self._claimable = set(settings.queues)
+        self._unwritten: list[tuple[Lease, list[Change]]] = []
+        self._after_write: list[Callable[[], object]] = []
+        self._next_heartbeat = self._next_look = self._store_back_at = 0
+        self._next_ready_at = _NEVER
+        self._drained_at: int | None = None
+        self._keeper_over = threading.Event()
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Work until the end; leaves no process behind."""
+        keeper = threading.Thread(target=self._keep, name="backburner-keeper", daemon=True)
+        with self._signals():
+            try:
+                self._recover()
+                self._selector.register(self._watch, selectors.EVENT_READ, self._hear)
+                keeper.start()
+                for target in self._targets:
+                    self._crew.warm(target)
+                while not self._over():
+                    self._turn()
+            finally:
+                self._keeper_over.set()
+                self._end()
+                if keeper.ident is not None:
+                    keeper.join()
+
+    def _turn(self) -> None:
+        for key, _ in self._selector.select(self._patience_s()):
+            key.data()
+        now = self._clock.now_ms()
+        if now >= self._next_heartbeat:
+            self._heartbeat(now)
+        if now >= self._next_look:
+            self._look(now)
+        self._hand_out(now)
+        self._write(now)
+
+    def _patience_s(self) -> float:
+        """How long there is nothing to do unless something is heard."""
+        next_write = self._store_back_at if self._unwritten else _NEVER
+        moment = min(self._next_heartbeat, self._next_look, self._next_ready_at, next_write)
+        return max(0.0, (moment - self._clock.now_ms()) / 1000)
+
+    def _over(self) -> bool:
+        if self._unwritten or any(True for _ in self._crew.busy()):
+            return False
+        if self._drained_at is not None:
+            return True
+        idle_exit_ms = self._settings.idle_exit_s * 1000
+        if not idle_exit_ms or self._clock.now_ms() - self._busy_at < idle_exit_ms:
+            return False
+        try:
+            return not any(depth.queued for depth in self._store.queue_depths())
+        except StoreError:
+            return False
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """A signal wakes the loop: the first one drains, the second hands everything back at once."""
+        reader, writer = socket.socketpair()
+        for end in (reader, writer):
+            end.setblocking(False)
+
+        def drain(number: int, frame: object) -> None:
+            now = self._clock.now_ms()
+            grace_ms = int(self._settings.drain_grace_s * 1000) if self._drained_at is None else 0
+            self._drained_at = now + grace_ms
+            self._next_look = now
+
+        handlers = {number: signal.signal(number, drain) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(previous)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            reader.close()
+            writer.close()
+
+    def _soon(self, moment: int) -> None:
+        """Look at the attempts at that moment at the latest."""
+        self._next_look = min(self._next_look, moment)
+
+    # -- hearing the store
+
+    def _hear(self) -> None:
+        heard = self._watch.drain()
+        anything = ANYTHING in heard
+        for queue in self._settings.queues:
+            if anything or f"queue:{queue}" in heard:
+                self._claimable.add(queue)
+        for worker, attempt in self._crew.busy():
+            if anything or f"task:{attempt.lease.task_id}" in heard:
+                self._see_what_is_wanted(worker, attempt)
+
+    def _see_what_is_wanted(self, worker: Worker, attempt: Attempt) -> None:
+        """Somebody may have cancelled the task, or answered its questions."""
+        try:
+            if self._store.get(attempt.lease.task_id).state is State.CANCEL_REQUESTED:
+                self._cancel(worker, attempt)
+            if attempt.asked:
+                self._bring_answers(worker, attempt)
+        except StoreError:
+            self._next_heartbeat = 0
+
+    def _bring_answers(self, worker: Worker, attempt: Attempt) -> None:
+        answered = {
+            request.key: {"action": request.action, "content": request.content}
+            for request in self._store.input_requests(attempt.lease.task_id)
+            if request.answered_at is not None
+        }
+        for number, keys in list(attempt.asked.items()):
+            if all(key in answered for key in keys) and worker.runner is not None:
+                del attempt.asked[number]
+                worker.runner.tell("reply", {"number": number, "value": {key: answered[key] for key in keys}})
+
+    def _cancel(self, worker: Worker, attempt: Attempt) -> None:
+        if attempt.stopping is not None:
+            return
+        now = self._clock.now_ms()
+        kill_at = now + int(self._settings.cancel_grace_s * 1000)
+        attempt.stop(TaskError(CANCELLED, "The task was cancelled."), kill_at)
+        self._soon(kill_at)
+        attempt.changed(Stopping())
+        if not attempt.sent:
+            self._finish(worker, attempt.outcome_of_death(0))
+        elif worker.runner is not None:
+            worker.runner.tell("cancel", {"task_id": attempt.lease.task_id, "attempt": attempt.lease.attempt})
+
+    # -- handing out
+
+    def _hand_out(self, now: int) -> None:
+        if self._drained_at is not None or now < self._store_back_at:
+            return
+        if now >= self._next_ready_at:
+            self._next_ready_at = _NEVER
+            self._claimable.update(self._settings.queues)
+        for queue in list(self._claimable):
+            free = [worker for worker in self._crew.workers if worker.free and worker.queue == queue]
+            if free:
+                self._claim(queue, free)
+
+    def _claim(self, queue: str, free: list[Worker]) -> None:
+        names = [worker.worker_id for worker in free]
+        try:
+            leases = self._store.claim([queue], names, fair=bool(self._settings.fair_share))
+            if len(leases) < len(free):
+                self._claimable.discard(queue)
+                self._next_ready_at = self._store.next_ready_at() or _NEVER
+        except StoreError as error:
+            self._store_failed(error)
+            return
+        by_id = {worker.worker_id: worker for worker in free}
+        for lease in leases:
+            worker = by_id[lease.worker_id]
+            worker.attempt = Attempt(lease, TaskLog(lease.last_log_seq, self._settings.max_log_bytes))
+            self.runner_is_ready(worker)
+
+    def runner_is_ready(self, worker: Worker) -> None:
+        """Send the worker's attempt to its runner, if both are there."""
+        attempt = worker.attempt
+        if attempt is None or attempt.sent:
+            return
+        runner = self._crew.runner_for(worker, attempt.lease.task.target)
+        if isinstance(runner, str):
+            error = TaskError(
+                "app_not_loaded", f"The app {attempt.lease.task.target} does not load: {runner}"
+            )
+            self._finish(worker, Failed(error))
+        elif runner.ready:
+            now = self._clock.now_ms()
+            limit_s = attempt.lease.task.resources.max_runtime_s
+            attempt.deadline = None if limit_s is None else now + int(limit_s * 1000)
+            attempt.sent = True
+            attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline))
+            runner.send("run", self._assignment(worker, attempt).to_json())  # if it is gone, that is heard
+            self._soon(now + _LOOK_EVERY_MS if attempt.watched else attempt.deadline or _NEVER)
+
+    def _assignment(self, worker: Worker, attempt: Attempt) -> Assignment:
+        task = attempt.lease.task
+        return Assignment(
+            task_id=task.task_id,
+            attempt=task.attempt,
+            owner=task.owner,
+            tool_name=task.tool_name,
+            inputs=task.inputs or {},
+            checkpoint=attempt.lease.checkpoint,
+            timeout_at=attempt.deadline,
+            tags=task.tags,
+            meta=task.meta,
+            resources=task.resources,
+            folder=str(self._tasks_folder / task.task_id),
+            max_result_bytes=self._settings.max_result_bytes,
+            cpus=choose_cpus(task.resources.cpu, worker.number),
+        )
+
+    # -- what runners do
+
+    def runner_wrote(self, worker: Worker, attempt: Attempt, output: list[tuple[str, bytes]]) -> None:
+        now = self._clock.now_ms()
+        for stream, data in output:
+            attempt.log.feed(stream, data, now)
+        self._soon(now + _FLUSH_EVERY_MS)
+
+    def runner_said(self, worker: Worker, attempt: Attempt, kind: str, body: dict[str, Any]) -> None:
+        now = self._clock.now_ms()
+        if kind == "done":
+            fresh = attempt.lease.task.meta.get("isolation") == "fresh"
+            self._finish(worker, attempt.outcome_of(body))
+            # A runner that had to be limited or stopped may not be what it was.
+            self._crew.task_is_over(worker, fresh=fresh or attempt.watched or attempt.stopping is not None)
+        elif kind == "progress":
+            attempt.progressed(Progress.from_dict(body))
+            self._soon(now)
+        elif kind == "log":
+            attempt.log.add("log", body["level"], body["message"], body["ts"])
+            self._soon(now + _FLUSH_EVERY_MS)
+        else:
+            self._take_request(worker, attempt, kind, body)
+
+    def _take_request(self, worker: Worker, attempt: Attempt, kind: str, body: dict[str, Any]) -> None:
+        """The runner waits for the reply. It comes when this is on disk, or with the answers."""
+        number = body.pop("number")
+        if kind == "ask":
+            lease, now = attempt.lease, self._clock.now_ms()
+            requests = tuple(
+                InputRequest(lease.task_id, ask["key"], lease.attempt, ask["method"], ask["params"], now)
+                for ask in body["requests"]
+            )
+            attempt.asked[number] = [request.key for request in requests]
+            attempt.changed(Asked(requests))
+            return
+        attempt.changed(
+            Checkpointed(body["data_json"]) if kind == "checkpoint" else Registered(Artifact(**body))
+        )
+        runner = worker.runner
+        if runner is not None:
+            self._after_write.append(lambda: runner.tell("reply", {"number": number}))
+
+    def runner_died(self, worker: Worker, code: int) -> None:
+        if worker.attempt is not None and worker.attempt.sent:
+            self._finish(worker, worker.attempt.outcome_of_death(code))
+        else:
+            self.runner_is_ready(worker)  # it was still getting ready: another one will do
+
+    def _finish(self, worker: Worker, outcome: Outcome) -> None:
+        """The attempt is over; its worker is free for the next one."""
+        attempt, worker.attempt = worker.attempt, None
+        self._busy_at = self._clock.now_ms()
+        if attempt is None or (attempt.stopping is not None and attempt.stopping.type == LEASE_LOST):
+            return
+        attempt.log.end(self._busy_at)
+        attempt.changed(outcome)
+        self._unwritten.append((attempt.lease, attempt.take()))
+
+    # -- stepping in
+
+    def _look(self, now: int) -> None:
+        """Enforce the limits, end what must end, and write what was said."""
+        self._next_look = _NEVER
+        for worker, attempt in list(self._crew.busy()):
+            if self._drained_at is not None:
+                self._hand_back(worker, attempt, now)
+            self._enforce(worker, attempt, now)
+            if attempt.kill_at is not None:
+                self._soon(attempt.kill_at)
+            elif attempt.deadline is not None:
+                self._soon(attempt.deadline)
+            if attempt.watched:
+                self._soon(now + _LOOK_EVERY_MS)
+            if worker.attempt is attempt:
+                self._unwritten += [(attempt.lease, changes)] if (changes := attempt.take()) else []
+
+    def _hand_back(self, worker: Worker, attempt: Attempt, now: int) -> None:
+        assert self._drained_at is not None, "asked while draining"
+        if now < self._drained_at:
+            self._soon(self._drained_at)
+        elif attempt.sent:
+            attempt.stop(TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
+        else:
+            self._finish(worker, HandedBack("The supervisor was told to stop."))
+
+    def _enforce(self, worker: Worker, attempt: Attempt, now: int) -> None:
+        runner = worker.runner
+        if runner is None or runner.pid is None or not attempt.sent:
+            return
+        if attempt.stopping is None:
+            error = attempt.limit_exceeded(runner.pid, self._tasks_folder, now)
+            if error is not None and error.type == TIMED_OUT:
+                attempt.stop(error, now + int(self._settings.cancel_grace_s * 1000))
+                runner.signal(signal.SIGTERM)
+            elif error is not None:
+                attempt.stop(error, now)
+        if attempt.kill_at is not None and now >= attempt.kill_at:
+            attempt.kill_at = now + 1000
+            runner.signal(signal.SIGKILL)
+
+    # -- writing
+
+    def _write(self, now: int) -> None:
+        """Write all that is to be written in one commit, then tell those who wait for it."""
+        for _, attempt in self._crew.busy():
+            if attempt.urgent:
+                self._unwritten.append((attempt.lease, attempt.take()))
+        if not self._unwritten or now < self._store_back_at:
+            return
+        try:
+            lost = self._store.report_all(self._unwritten)
+        except StoreError as error:
+            self._store_failed(error)
+            return
+        self._unwritten = []
+        waiting, self._after_write = self._after_write, []
+        for tell in waiting:
+            tell()
+        for lease in lost:
+            self._lost(lease)
+
+    def _lost(self, lease: Lease) -> None:
+        """Somebody else has the task now, or nobody: what our runner does is of no use."""
+        for _, attempt in self._crew.busy():
+            if attempt.lease is lease:
+                attempt.stop(TaskError(LEASE_LOST, "The lease was lost."), 0)
+                self._soon(0)
+
+    def _heartbeat(self, now: int) -> None:
+        self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
+        held = list(self._crew.busy())
+        try:
+            views = self._store.heartbeat([attempt.lease for _, attempt in held], self._records(now))
+        except StoreError as error:
+            self._store_failed(error)
+            return
+        for (worker, attempt), view in zip(held, views, strict=True):
+            if not view.held:
+                self._lost(attempt.lease)
+            elif view.state is State.CANCEL_REQUESTED:
+                self._cancel(worker, attempt)
+        self._claimable.update(self._settings.queues)  # in case a doorbell was not heard
+
+    def _records(self, now: int) -> list[WorkerRecord]:
+        return [
+            WorkerRecord(
+                worker_id=worker.worker_id,
+                supervisor_id=self._id,
+                host=self._host,
+                queue=worker.queue,
+                state="idle" if worker.free else "busy",
+                started_at=self._started_at,
+                last_heartbeat=now,
+                pid=worker.runner.pid if worker.runner else None,
+                current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
+            )
+            for worker in self._crew.workers
+        ]
+
+    def _store_failed(self, error: StoreError) -> None:
+        """Keep what is to be written, and try again shortly."""
+        log.warning("%s", error)
+        self._store_back_at = self._clock.now_ms() + _STORE_RETRY_MS
+
+    # -- beginning, keeping house, ending
+
+    def _recover(self) -> None:
+        """Take over from a supervisor of this host that died: we hold its lock, so it is dead for sure."""
+        dead = [w for w in self._store.workers() if w.host == self._host and w.supervisor_id != self._id]
+        supervisors = {worker.supervisor_id for worker in dead}
+        for supervisor_id in supervisors:
+            processes.kill_tagged(processes.SUPERVISOR_VARIABLE, supervisor_id)
+        self._store.lose(workers=[worker.worker_id for worker in dead])
+        for supervisor_id in supervisors:
+            self._store.remove_workers(supervisor_id)
+        self._heartbeat(self._clock.now_ms())
+
+    def _keep(self) -> None:
+        keeper = Keeper(
+            self._store, self._settings, self._id, clock=self._clock, tasks_folder=self._tasks_folder
+        )
+        while not self._keeper_over.wait(self._settings.keeper_interval_s):
+            try:
+                keeper.sweep()
+            except StoreError as error:
+                log.warning("%s", error)
+
+    def _end(self) -> None:
+        self._crew.close()
+        with contextlib.suppress(StoreError):
+            self._store.remove_workers(self._id)
+        self._watch.close()
+        self._selector.close()

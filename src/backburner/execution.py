@@ -1,0 +1,259 @@
+"""Run ONE leased attempt, in the runner: context, limits, the tool itself, and what became of it.
+
+It knows no store: what the tool says goes through a Channel, and the outcome is returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import os
+import resource
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import json_text
+from .context import Channel, TaskContext, deadline_of, scratch_folder
+from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
+from .task import Resources, TaskError
+from .tools import ToolSpec
+
+_MB = 1024 * 1024
+_PREVIEW_CHARS = 2_000
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a runner is told about the attempt that it is to run."""
+
+    task_id: str
+    attempt: int
+    owner: str
+    tool_name: str
+    inputs: dict[str, Any]
+    checkpoint: Any
+    timeout_at: int | None
+    tags: tuple[str, ...]
+    meta: Mapping[str, Any]
+    resources: Resources
+    folder: str
+    max_result_bytes: int
+    cpus: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values["resources"] = {name: getattr(self.resources, name) for name in Resources.__slots__}
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Assignment:
+        return cls(
+            **{
+                **values,
+                "resources": Resources(**values["resources"]),
+                "tags": tuple(values["tags"]),
+                "cpus": tuple(values["cpus"]),
+            }
+        )
+
+
+class Execution:
+    """Runs attempts one after another, in one process. `cancel` may be called from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._context: TaskContext | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[Any] | None = None
+        self._loops: asyncio.Runner | None = None
+        self._cancelled: tuple[str, int] | None = None
+
+    def run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
+        """Run the tool and give its outcome as a message: `kind`, `result_json` or `error`, and `metrics`."""
+        folder = Path(assignment.folder)
+        context = TaskContext(
+            task_id=assignment.task_id,
+            attempt=assignment.attempt,
+            owner=assignment.owner,
+            tool_name=assignment.tool_name,
+            checkpoint_data=assignment.checkpoint,
+            deadline=deadline_of(assignment.timeout_at),
+            tags=assignment.tags,
+            meta=assignment.meta,
+            _channel=channel,
+            _folder=folder,
+        )
+        with self._lock:
+            self._context = context
+            if self._cancelled == (assignment.task_id, assignment.attempt):
+                context._cancelled.set()
+        started, usage = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+        try:
+            with _limits(assignment.resources, assignment.cpus):
+                value = self._call(spec, assignment.inputs, context)
+                outcome = _succeeded(value, context, assignment)
+        except BaseException as error:
+            outcome = _failed(error, context)
+        finally:
+            with self._lock:
+                self._context = None
+        outcome["metrics"] = _metrics(started, usage)
+        shutil.rmtree(scratch_folder(folder, assignment.attempt), ignore_errors=True)
+        return outcome
+
+    def _call(self, spec: ToolSpec, inputs: dict[str, Any], context: TaskContext) -> Any:
+        value = spec.run(inputs, context)
+        if not inspect.isawaitable(value):
+            return value
+        if self._loops is None:
+            self._loops = asyncio.Runner()
+        return self._loops.run(self._await(value))
+
+    async def _await(self, value: Any) -> Any:
+        with self._lock:
+            self._loop, self._running = asyncio.get_running_loop(), asyncio.current_task()
+            if self._context is not None and self._context.cancelled and self._running is not None:
+                self._running.cancel()
+        try:
+            return await value
+        finally:
+            with self._lock:
+                self._loop = self._running = None
+
+    def cancel(self, task_id: str, attempt: int) -> bool:
+        """Raise the tool's cancel flag, and cancel it if it is a coroutine; False when it does not run now.
+
+        A cancel may overtake the start of its task, so it is remembered.
+        """
+        with self._lock:
+            self._cancelled = (task_id, attempt)
+            context = self._context
+            if context is None or (context.task_id, context.attempt) != (task_id, attempt):
+                return False
+            context._cancelled.set()
+            if self._loop is not None and self._running is not None:
+                self._loop.call_soon_threadsafe(self._running.cancel)
+            return True
+
+
+# -- outcomes ------------------------------------------------------------------------------------
+
+
+def _succeeded(value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
+    try:
+        text = json_text.encode(_plain(value), "The result")
+    except (InvalidJson, TypeError, ValueError) as error:
+        return _error("result_not_serialisable", str(error), exception=type(error).__name__)
+    if len(text.encode()) <= assignment.max_result_bytes:
+        return {"kind": "succeeded", "result_json": text}
+    artifact = context.artifact(text.encode(), name="result.json", kind="result")
+    preview = {
+        "preview": text[:_PREVIEW_CHARS],
+        "truncated": True,
+        "size_bytes": artifact.size_bytes,
+        "artifact_id": artifact.artifact_id,
+    }
+    return {"kind": "succeeded", "result_json": json.dumps(preview)}
+
+
+def _plain(value: Any) -> Any:
+    """`value` as plain JSON data; models, dataclasses and the like are turned into it."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value)
+    return value
+
+
+def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
+    cancelled = isinstance(error, TaskCancelled | asyncio.CancelledError | KeyboardInterrupt)
+    if cancelled and context.cancelled:
+        return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
+    if isinstance(error, ProtocolError):
+        details = error.details
+        data = {"code": details["error_code"], "message": details["message"], "data": details["data"]}
+        return _error("protocol_error", str(error), data=data)
+    if isinstance(error, ToolFailed):
+        return _error("tool_error", str(error), data={"result": error.details["result"]})
+    exception = type(error).__name__
+    details_text = "".join(traceback.format_exception(error))
+    if isinstance(error, MemoryError):
+        return _error(
+            "memory_exceeded", "The tool needed more memory than it may have.", exception, details_text
+        )
+    message = str(error) or exception
+    if isinstance(error, BackburnerError):
+        exception = error.code
+    if isinstance(error, SystemExit):
+        message = f"The tool ended its process with exit code {error.code}."
+    return _error("tool_error", message, exception, details_text)
+
+
+def _error(
+    kind: str, message: str, exception: str = "", details: str = "", data: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    error = TaskError(kind, _storable(message), exception, _storable(details), data)
+    return {"kind": "failed", "error": error.to_dict()}
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", "\\0")
+
+
+def _metrics(started: float, before: resource.struct_rusage) -> dict[str, Any]:
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "wall_s": round(time.perf_counter() - started, 6),
+        "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 6),
+        "max_rss_mb": after.ru_maxrss // 1024,
+    }
+
+
+# -- limits --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _limits(resources: Resources, cpus: tuple[int, ...]) -> Iterator[None]:
+    """Limit this process for one task. The supervisor watches what a process cannot limit by itself."""
+    if resources.memory_mb is None and not cpus:
+        yield
+        return
+    memory_before = resource.getrlimit(resource.RLIMIT_AS)
+    cpus_before = os.sched_getaffinity(0)
+    try:
+        if resources.memory_mb is not None:
+            allowed = _address_space() + resources.memory_mb * _MB
+            resource.setrlimit(resource.RLIMIT_AS, (allowed, memory_before[1]))
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, memory_before)
+        os.sched_setaffinity(0, cpus_before)
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()
+
+
+def choose_cpus(cpu: float | None, worker_number: int) -> tuple[int, ...]:
+    """Which CPUs a worker's task may use: as many as it asks for, each worker beginning with another."""
+    available = sorted(os.sched_getaffinity(0))
+    if cpu is None or math.ceil(cpu) >= len(available):
+        return ()
+    count = max(1, math.ceil(cpu))
+    return tuple(available[(worker_number * count + i) % len(available)] for i in range(count))
