@@ -53,7 +53,7 @@ _HOMES = {
     "TaskError": "task",
     "ToolSpec": "tools",
 }
-__all__ = sorted(_HOMES)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

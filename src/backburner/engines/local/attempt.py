@@ -40,13 +40,18 @@ class Attempt:
 
     lease: Lease
     log: TaskLog
-    sent: bool = False
+    sent_at: int | None = None
     deadline: int | None = None
     stopping: TaskError | None = None
     kill_at: int | None = None
     asked: dict[int, list[str]] = field(default_factory=dict)
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
+
+    @property
+    def sent(self) -> bool:
+        """Whether a runner has it."""
+        return self.sent_at is not None
 
     # -- what to write
 

@@ -6,8 +6,9 @@ import contextlib
 import logging
 import selectors
 import signal
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...clock import Clock
@@ -22,17 +23,21 @@ _LOOK_FOR_CHANGED_FILES_MS = 1000
 
 @dataclass
 class Worker:
-    """One slot: it runs one task at a time, in a runner that it keeps warm."""
+    """One slot: it runs one task at a time, in a runner that it keeps warm.
+
+    `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds.
+    """
 
     worker_id: str
     number: int
     queue: str
     runner: Runner | None = None
     attempt: Attempt | None = None
+    backlog: deque[Attempt] = field(default_factory=deque)
 
     @property
-    def free(self) -> bool:
-        return self.attempt is None
+    def load(self) -> int:
+        return len(self.backlog) + (self.attempt is not None)
 
 
 class Foreman(Protocol):
@@ -69,11 +74,13 @@ class Crew:
         self._retired: list[Zygote] = []
         self._looked_at_files = 0
 
-    def busy(self) -> Iterator[tuple[Worker, Attempt]]:
-        """The workers that have an attempt."""
+    def attempts(self) -> Iterator[tuple[Worker, Attempt]]:
+        """Every attempt that a worker has, first the one that it is at, then those of its backlog."""
         for worker in self.workers:
             if worker.attempt is not None:
                 yield worker, worker.attempt
+            for attempt in worker.backlog:
+                yield worker, attempt
 
     # -- getting a runner
 
@@ -168,7 +175,7 @@ class Crew:
         zygote.read(self._runner_ended)
         if zygote.broken is not None:
             self._unregister(zygote.control)
-            for worker, attempt in list(self.busy()):
+            for worker, attempt in list(self.attempts()):
                 if not attempt.sent and attempt.lease.task.target == zygote.target:
                     self._foreman.runner_is_ready(worker)
 

@@ -42,6 +42,7 @@ from ...task import Worker as WorkerRecord
 from . import processes
 from .attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, Attempt
 from .crew import Crew, Worker
+from .pace import Pace
 from .task_log import TaskLog
 
 log = logging.getLogger("backburner.supervisor")
@@ -49,6 +50,8 @@ log = logging.getLogger("backburner.supervisor")
 _LOOK_EVERY_MS = 250
 _FLUSH_EVERY_MS = 100
 _STORE_RETRY_MS = 250
+_SHARE_COMMIT_MS = 3
+_BACKLOG_WAITS_MS = 50
 _NEVER = 1 << 62
 
 
@@ -77,9 +80,10 @@ class Supervisor:
         self._crew = Crew(settings, supervisor_id, self._selector, self._clock, self)
         self._targets = targets
         self._claimable = set(settings.queues)
+        self._pace = Pace()
         self._unwritten: list[tuple[Lease, list[Change]]] = []
         self._after_write: list[Callable[[], object]] = []
-        self._next_heartbeat = self._next_look = self._store_back_at = 0
+        self._next_heartbeat = self._next_look = self._next_write = self._store_back_at = 0
         self._next_ready_at = _NEVER
         self._drained_at: int | None = None
         self._keeper_over = threading.Event()
@@ -117,12 +121,12 @@ class Supervisor:
 
     def _patience_s(self) -> float:
         """How long there is nothing to do unless something is heard."""
-        next_write = self._store_back_at if self._unwritten else _NEVER
+        next_write = self._next_write if self._unwritten else _NEVER
         moment = min(self._next_heartbeat, self._next_look, self._next_ready_at, next_write)
         return max(0.0, (moment - self._clock.now_ms()) / 1000)
 
     def _over(self) -> bool:
-        if self._unwritten or any(True for _ in self._crew.busy()):
+        if self._unwritten or any(worker.load for worker in self._crew.workers):
             return False
         if self._drained_at is not None:
             return True
@@ -171,7 +175,7 @@ class Supervisor:
         for queue in self._settings.queues:
             if anything or f"queue:{queue}" in heard:
                 self._claimable.add(queue)
-        for worker, attempt in self._crew.busy():
+        for worker, attempt in list(self._crew.attempts()):
             if anything or f"task:{attempt.lease.task_id}" in heard:
                 self._see_what_is_wanted(worker, attempt)
 
@@ -205,7 +209,7 @@ class Supervisor:
         self._soon(kill_at)
         attempt.changed(Stopping())
         if not attempt.sent:
-            self._finish(worker, attempt.outcome_of_death(0))
+            self._finish(worker, attempt, attempt.outcome_of_death(0))
         elif worker.runner is not None:
             worker.runner.tell("cancel", {"task_id": attempt.lease.task_id, "attempt": attempt.lease.attempt})
 
@@ -218,24 +222,33 @@ class Supervisor:
             self._next_ready_at = _NEVER
             self._claimable.update(self._settings.queues)
         for queue in list(self._claimable):
-            free = [worker for worker in self._crew.workers if worker.free and worker.queue == queue]
-            if free:
-                self._claim(queue, free)
+            room = self._pace.room(queue)
+            wanting = [w for w in self._crew.workers if w.queue == queue and w.load <= room // 2]
+            if wanting:
+                self._claim(queue, wanting, room)
 
-    def _claim(self, queue: str, free: list[Worker]) -> None:
-        names = [worker.worker_id for worker in free]
+    def _claim(self, queue: str, wanting: list[Worker], room: int) -> None:
+        """Lease for the workers that have room; the best tasks go to those that are free."""
+        by_id = {worker.worker_id: worker for worker in wanting}
+        names = [name for place in range(room) for name, worker in by_id.items() if worker.load <= place]
         try:
             leases = self._store.claim([queue], names, fair=bool(self._settings.fair_share))
-            if len(leases) < len(free):
+            if len(leases) < len(names):
                 self._claimable.discard(queue)
                 self._next_ready_at = self._store.next_ready_at() or _NEVER
         except StoreError as error:
             self._store_failed(error)
             return
-        by_id = {worker.worker_id: worker for worker in free}
         for lease in leases:
-            worker = by_id[lease.worker_id]
-            worker.attempt = Attempt(lease, TaskLog(lease.last_log_seq, self._settings.max_log_bytes))
+            attempt = Attempt(lease, TaskLog(lease.last_log_seq, self._settings.max_log_bytes))
+            by_id[lease.worker_id].backlog.append(attempt)
+        for worker in wanting:
+            self._next(worker)
+
+    def _next(self, worker: Worker) -> None:
+        """Let a free worker begin with what it has leased."""
+        if worker.attempt is None and worker.backlog:
+            worker.attempt = worker.backlog.popleft()
             self.runner_is_ready(worker)
 
     def runner_is_ready(self, worker: Worker) -> None:
@@ -248,15 +261,18 @@ class Supervisor:
             error = TaskError(
                 "app_not_loaded", f"The app {attempt.lease.task.target} does not load: {runner}"
             )
-            self._finish(worker, Failed(error))
+            self._finish(worker, attempt, Failed(error))
+            self._next(worker)
         elif runner.ready:
             now = self._clock.now_ms()
             limit_s = attempt.lease.task.resources.max_runtime_s
             attempt.deadline = None if limit_s is None else now + int(limit_s * 1000)
-            attempt.sent = True
+            attempt.sent_at = now
             attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline))
             runner.send("run", self._assignment(worker, attempt).to_json())  # if it is gone, that is heard
             self._soon(now + _LOOK_EVERY_MS if attempt.watched else attempt.deadline or _NEVER)
+            if worker.backlog:
+                self._soon(now + _BACKLOG_WAITS_MS)
 
     def _assignment(self, worker: Worker, attempt: Attempt) -> Assignment:
         task = attempt.lease.task
@@ -288,9 +304,11 @@ class Supervisor:
         now = self._clock.now_ms()
         if kind == "done":
             fresh = attempt.lease.task.meta.get("isolation") == "fresh"
-            self._finish(worker, attempt.outcome_of(body))
+            self._pace.measured(worker.queue, now - (attempt.sent_at or now))
+            self._finish(worker, attempt, attempt.outcome_of(body))
             # A runner that had to be limited or stopped may not be what it was.
             self._crew.task_is_over(worker, fresh=fresh or attempt.watched or attempt.stopping is not None)
+            self._next(worker)
         elif kind == "progress":
             attempt.progressed(Progress.from_dict(body))
             self._soon(now)
@@ -321,15 +339,19 @@ class Supervisor:
 
     def runner_died(self, worker: Worker, code: int) -> None:
         if worker.attempt is not None and worker.attempt.sent:
-            self._finish(worker, worker.attempt.outcome_of_death(code))
+            self._finish(worker, worker.attempt, worker.attempt.outcome_of_death(code))
+            self._next(worker)
         else:
             self.runner_is_ready(worker)  # it was still getting ready: another one will do
 
-    def _finish(self, worker: Worker, outcome: Outcome) -> None:
-        """The attempt is over; its worker is free for the next one."""
-        attempt, worker.attempt = worker.attempt, None
+    def _finish(self, worker: Worker, attempt: Attempt, outcome: Outcome) -> None:
+        """The attempt is over, and off its worker's hands."""
+        if attempt is worker.attempt:
+            worker.attempt = None
+        else:
+            worker.backlog.remove(attempt)
         self._busy_at = self._clock.now_ms()
-        if attempt is None or (attempt.stopping is not None and attempt.stopping.type == LEASE_LOST):
+        if attempt.stopping is not None and attempt.stopping.type == LEASE_LOST:
             return
         attempt.log.end(self._busy_at)
         attempt.changed(outcome)
@@ -340,9 +362,11 @@ class Supervisor:
     def _look(self, now: int) -> None:
         """Enforce the limits, end what must end, and write what was said."""
         self._next_look = _NEVER
-        for worker, attempt in list(self._crew.busy()):
+        for worker, attempt in list(self._crew.attempts()):
             if self._drained_at is not None:
-                self._hand_back(worker, attempt, now)
+                self._drain(worker, attempt, now)
+            elif not attempt.sent and worker.attempt is not attempt:
+                self._let_others_have(worker, attempt, now)
             self._enforce(worker, attempt, now)
             if attempt.kill_at is not None:
                 self._soon(attempt.kill_at)
@@ -350,17 +374,28 @@ class Supervisor:
                 self._soon(attempt.deadline)
             if attempt.watched:
                 self._soon(now + _LOOK_EVERY_MS)
-            if worker.attempt is attempt:
-                self._unwritten += [(attempt.lease, changes)] if (changes := attempt.take()) else []
+            if changes := attempt.take():
+                self._unwritten.append((attempt.lease, changes))
 
-    def _hand_back(self, worker: Worker, attempt: Attempt, now: int) -> None:
+    def _drain(self, worker: Worker, attempt: Attempt, now: int) -> None:
         assert self._drained_at is not None, "asked while draining"
-        if now < self._drained_at:
+        reason = "The supervisor was told to stop."
+        if not attempt.sent:
+            self._finish(worker, attempt, HandedBack(reason))
+        elif now < self._drained_at:
             self._soon(self._drained_at)
-        elif attempt.sent:
-            attempt.stop(TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
         else:
-            self._finish(worker, HandedBack("The supervisor was told to stop."))
+            attempt.stop(TaskError(HANDED_BACK, reason), now)
+
+    def _let_others_have(self, worker: Worker, attempt: Attempt, now: int) -> None:
+        """What was leased ahead must not wait behind a task that turns out to be slow."""
+        running = worker.attempt
+        if running is not None and running.sent_at is not None:
+            if now - running.sent_at < _BACKLOG_WAITS_MS:
+                self._soon(running.sent_at + _BACKLOG_WAITS_MS)
+            else:
+                self._pace.measured(worker.queue, now - running.sent_at)
+                self._finish(worker, attempt, HandedBack("Its worker is busy for longer than expected."))
 
     def _enforce(self, worker: Worker, attempt: Attempt, now: int) -> None:
         runner = worker.runner
@@ -381,10 +416,12 @@ class Supervisor:
 
     def _write(self, now: int) -> None:
         """Write all that is to be written in one commit, then tell those who wait for it."""
-        for _, attempt in self._crew.busy():
+        for _, attempt in self._crew.attempts():
             if attempt.urgent:
                 self._unwritten.append((attempt.lease, attempt.take()))
         if not self._unwritten or now < self._store_back_at:
+            return
+        if now < self._next_write and not self._after_write:
             return
         try:
             lost = self._store.report_all(self._unwritten)
@@ -392,6 +429,10 @@ class Supervisor:
             self._store_failed(error)
             return
         self._unwritten = []
+        if any(
+            worker.backlog for worker in self._crew.workers
+        ):  # there is more at once: share the next commit
+            self._next_write = self._clock.now_ms() + _SHARE_COMMIT_MS
         waiting, self._after_write = self._after_write, []
         for tell in waiting:
             tell()
@@ -400,14 +441,16 @@ class Supervisor:
 
     def _lost(self, lease: Lease) -> None:
         """Somebody else has the task now, or nobody: what our runner does is of no use."""
-        for _, attempt in self._crew.busy():
+        for worker, attempt in list(self._crew.attempts()):
             if attempt.lease is lease:
                 attempt.stop(TaskError(LEASE_LOST, "The lease was lost."), 0)
+                if not attempt.sent:
+                    self._finish(worker, attempt, HandedBack("The lease was lost."))
                 self._soon(0)
 
     def _heartbeat(self, now: int) -> None:
         self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
-        held = list(self._crew.busy())
+        held = list(self._crew.attempts())
         try:
             views = self._store.heartbeat([attempt.lease for _, attempt in held], self._records(now))
         except StoreError as error:
@@ -427,7 +470,7 @@ class Supervisor:
                 supervisor_id=self._id,
                 host=self._host,
                 queue=worker.queue,
-                state="idle" if worker.free else "busy",
+                state="busy" if worker.attempt else "idle",
                 started_at=self._started_at,
                 last_heartbeat=now,
                 pid=worker.runner.pid if worker.runner else None,
@@ -439,7 +482,7 @@ class Supervisor:
     def _store_failed(self, error: StoreError) -> None:
         """Keep what is to be written, and try again shortly."""
         log.warning("%s", error)
-        self._store_back_at = self._clock.now_ms() + _STORE_RETRY_MS
+        self._store_back_at = self._next_write = self._clock.now_ms() + _STORE_RETRY_MS
 
     # -- beginning, keeping house, ending
 
