@@ -252,8 +252,10 @@ def _address_space() -> int:
 
 def choose_cpus(cpu: float | None, worker_number: int) -> tuple[int, ...]:
     """Which CPUs a worker's task may use: as many as it asks for, each worker beginning with another."""
+    if cpu is None:
+        return ()
     available = sorted(os.sched_getaffinity(0))
-    if cpu is None or math.ceil(cpu) >= len(available):
+    if math.ceil(cpu) >= len(available):
         return ()
     count = max(1, math.ceil(cpu))
     return tuple(available[(worker_number * count + i) % len(available)] for i in range(count))

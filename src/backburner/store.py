@@ -182,8 +182,9 @@ Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Sto
 
 # -- waking up -------------------------------------------------------------------------------------
 
-#: Topics are `task:<task_id>` (its state, progress, questions or logs changed) and `queue:<name>` (a task
-#: can be claimed there). `*` means that anything may have changed.
+#: Topics are `task:<task_id>` (its state, progress, questions or logs changed), `steer:<task_id>` (its holder
+#: must look: it was cancelled or answered) and `queue:<name>` (a task can be claimed there). `*` means that
+#: anything may have changed.
 ANYTHING = "*"
 
 

@@ -176,7 +176,7 @@ class Supervisor:
             if anything or f"queue:{queue}" in heard:
                 self._claimable.add(queue)
         for worker, attempt in list(self._crew.attempts()):
-            if anything or f"task:{attempt.lease.task_id}" in heard:
+            if anything or f"steer:{attempt.lease.task_id}" in heard:
                 self._see_what_is_wanted(worker, attempt)
 
     def _see_what_is_wanted(self, worker: Worker, attempt: Attempt) -> None:
