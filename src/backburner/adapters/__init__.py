@@ -1,0 +1,7 @@
+"""Adapters: how a server of each framework gets the surfaces, and how its own tools run as tasks."""
+
+from __future__ import annotations
+
+from .servers import Attachment as Attachment
+from .servers import install as install
+from .servers import new_server as new_server

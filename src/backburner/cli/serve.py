@@ -1,0 +1,39 @@
+"""`backburner serve`: offer an app's tools to MCP clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from ..app import Backburner
+from ..target import load, parse
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def serve(
+    target: Annotated[str, typer.Argument(help="The app: lab.py, lab.py:bb or package.module:bb")],
+    http: Annotated[
+        str | None, typer.Option(help="Serve over HTTP at HOST:PORT, and not over stdio", metavar="HOST:PORT")
+    ] = None,
+    allow_anonymous: Annotated[
+        bool,
+        typer.Option("--allow-anonymous", help="Listen beyond this host although no tokens are configured"),
+    ] = False,
+    log_level: Annotated[str, typer.Option(help="How much the HTTP server says")] = "info",
+) -> None:
+    """Serve TARGET over stdio, or over HTTP with --http."""
+    from ..adapters.serving import run_http, run_stdio, split_address
+
+    bb: Backburner = load(parse(target))
+    if http is None:
+        run_stdio(bb)
+        return
+    host, port = split_address(http)
+    if allow_anonymous:
+        bb.settings = dataclasses.replace(bb.settings, allow_anonymous="on")
+    run_http(bb, host, port, log_level=log_level)

@@ -1,0 +1,1 @@
+"""Surfaces: the protocol views of tasks. One middleware serves them all; the rules are in TaskService."""

@@ -1,0 +1,220 @@
+"""Who a request belongs to, and the verifiers of bearer tokens that settings can switch on."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mcp.server.auth.middleware.auth_context import auth_context_var, get_access_token
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken, principal_components
+
+from ..config import Settings
+from ..errors import ConfigError
+from ..task import LOCAL_OWNER
+
+_LONGEST_OWNER = 200
+_ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+_SYMMETRIC = ("HS256", "HS384", "HS512")
+
+
+def owner_of_request() -> str:
+    """The owner of what this request makes: its token's client, issuer and subject, or the local owner."""
+    token = get_access_token()
+    if token is None:
+        return LOCAL_OWNER
+    text = json.dumps(principal_components(token), ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= _LONGEST_OWNER else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def caller_of_request() -> dict[str, Any] | None:
+    """Who called, without the token itself, for a tool that asks in the runner; None without a token."""
+    token = get_access_token()
+    if token is None:
+        return None
+    client_id, issuer, subject = principal_components(token)
+    return {"client_id": client_id, "issuer": issuer, "subject": subject, "scopes": list(token.scopes)}
+
+
+def become(caller: dict[str, Any] | None) -> None:
+    """Make `get_access_token` give that caller again in this context."""
+    if caller is None:
+        return
+    claims = {"iss": caller["issuer"]} if caller.get("issuer") else None
+    token = AccessToken(
+        token="",
+        client_id=caller["client_id"],
+        scopes=caller["scopes"],
+        subject=caller["subject"],
+        claims=claims,
+    )
+    auth_context_var.set(AuthenticatedUser(token))
+
+
+# -- verifiers -------------------------------------------------------------------------------------
+
+
+class Verifier(Protocol):
+    """The SDK's TokenVerifier: gives the token's principal, or None to turn it away."""
+
+    async def verify_token(self, token: str) -> AccessToken | None: ...
+
+
+def hash_token(token: str) -> str:
+    """How a token is written in the file of static tokens."""
+    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
+
+
+class StaticTokens:
+    """Named bearer tokens from a file that holds only their hashes.
+
+    One token a line: a name, blanks, the token's hash as `hash_token` makes it, and perhaps its
+    scopes; `#` begins a comment. The name is the client id, so two tokens of one name share
+    their tasks. Tokens must be long and random, for the hash is plain SHA-256.
+
+        alice   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+        ci-bot  sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752  tasks
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises ConfigError, naming the line."""
+        self._tokens: list[tuple[str, str, list[str]]] = []
+        try:
+            lines = Path(path).expanduser().read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(setting="auth_tokens", reason=str(error)) from error
+        for number, line in enumerate(lines, 1):
+            parts = line.partition("#")[0].split()
+            if not parts:
+                continue
+            if len(parts) < 2 or len(parts[1]) != len(hash_token("")) or not parts[1].startswith("sha256:"):
+                reason = f"line {number} of {path} is not `name sha256:<64 hex digits> [scopes]`"
+                raise ConfigError(setting="auth_tokens", reason=reason)
+            self._tokens.append((parts[0], parts[1].lower(), parts[2:]))
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        given, found = hash_token(token), None
+        for name, known, scopes in self._tokens:  # all of them, so that the time tells nothing
+            if hmac.compare_digest(given, known):
+                found = AccessToken(token=token, client_id=name, scopes=scopes, subject=name)
+        return found
+
+
+class JwtTokens:
+    """JSON Web Tokens, signed with one key or with the keys of a JWKS file or URL."""
+
+    def __init__(self, *, key: str = "", jwks: str = "", issuer: str = "", audience: str = "") -> None:
+        """Raises ConfigError when the key or the key set cannot be read."""
+        self._issuer, self._audience = issuer or None, audience or None
+        self._key: Any = None
+        self._key_set: Any = None
+        self._fetcher: Any = None
+        self._algorithms: Sequence[str] = _ASYMMETRIC
+        if key:
+            self._key, self._algorithms = _read_key(key)
+        elif jwks.startswith(("https://", "http://")):
+            import jwt
+
+            self._fetcher = jwt.PyJWKClient(jwks, cache_keys=True, timeout=10)
+        else:
+            self._key_set = _read_key_set(jwks)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        import jwt
+
+        try:
+            key = await self._key_for(token)
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=list(self._algorithms),
+                audience=self._audience,
+                issuer=self._issuer,
+                options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
+            )
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return None
+        audience = claims.get("aud")
+        return AccessToken(
+            token=token,
+            client_id=str(claims.get("client_id") or claims.get("azp") or claims["sub"]),
+            scopes=str(claims.get("scope") or "").split(),
+            expires_at=int(claims["exp"]),
+            resource=audience if isinstance(audience, str) else None,
+            subject=str(claims["sub"]),
+            claims=claims,
+        )
+
+    async def _key_for(self, token: str) -> Any:
+        import jwt
+
+        if self._key is not None:
+            return self._key
+        if self._fetcher is not None:
+            # It may ask the key server, so not on the event loop.
+            return (await asyncio.to_thread(self._fetcher.get_signing_key_from_jwt, token)).key
+        return self._key_set[jwt.get_unverified_header(token).get("kid")].key
+
+
+class AnyOf:
+    """The first verifier that knows the token."""
+
+    def __init__(self, verifiers: Sequence[Verifier]) -> None:
+        self._verifiers = verifiers
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        for verifier in self._verifiers:
+            found = await verifier.verify_token(token)
+            if found is not None and (found.expires_at is None or found.expires_at >= time.time()):
+                return found
+        return None
+
+
+def verifier_of(settings: Settings) -> Verifier | None:
+    """The verifier that the settings ask for, or None when they name no tokens. Raises ConfigError."""
+    verifiers: list[Verifier] = []
+    if settings.auth_tokens:
+        verifiers.append(StaticTokens(settings.auth_tokens))
+    if settings.auth_jwt_key or settings.auth_jwks:
+        verifiers.append(
+            JwtTokens(
+                key=settings.auth_jwt_key,
+                jwks=settings.auth_jwks,
+                issuer=settings.auth_issuer,
+                audience=settings.auth_audience,
+            )
+        )
+    return AnyOf(verifiers) if verifiers else None
+
+
+def _read_key(key: str) -> tuple[str, Sequence[str]]:
+    path = Path(key).expanduser()
+    try:
+        text = path.read_text("utf-8") if len(key) < 1024 and path.is_file() else key
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(setting="auth_jwt_key", reason=str(error)) from error
+    if "-----BEGIN" in text:
+        return text, _ASYMMETRIC
+    secret = text.strip()
+    if len(secret.encode()) < 32:
+        raise ConfigError(setting="auth_jwt_key", reason="a shared secret has at least 32 bytes")
+    return secret, _SYMMETRIC
+
+
+def _read_key_set(path: str) -> dict[str | None, Any]:
+    import jwt
+
+    try:
+        keys = jwt.PyJWKSet.from_json(Path(path).expanduser().read_text("utf-8")).keys
+    except (OSError, ValueError, jwt.PyJWTError) as error:
+        raise ConfigError(setting="auth_jwks", reason=f"{path}: {error}") from error
+    by_id: dict[str | None, Any] = {key.key_id: key for key in keys}
+    if len(keys) == 1:
+        by_id[None] = keys[0]
+    return by_id

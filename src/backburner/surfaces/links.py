@@ -1,0 +1,60 @@
+"""Signed, expiring links to artifacts, and the `task://` addresses of what a task has made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from itsdangerous import BadData, URLSafeSerializer
+
+from ..errors import ArtifactNotFound
+from ..store import Store
+from ..task import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    url: str
+    expires_at: int
+
+
+class Links:
+    """Makes and opens links. `base_url` is where the HTTP server is for its clients; empty: nowhere."""
+
+    def __init__(self, store: Store, base_url: str, link_s: float) -> None:
+        self._signer: Any = URLSafeSerializer(store.secret(), salt="backburner.artifact")
+        self._link_s = link_s
+        self.base_url = base_url.rstrip("/")
+
+    def to(self, artifact: Artifact, expires_at: int | None) -> Link | None:
+        """A link that works until the task expires, and not longer than the settings say."""
+        if not self.base_url:
+            return None
+        until = int((time.time() + self._link_s) * 1000)
+        until = until if expires_at is None else min(until, expires_at)
+        token = self._signer.dumps([artifact.artifact_id, until])
+        path = f"/artifacts/{artifact.artifact_id}/{quote(artifact.name, safe='')}"
+        return Link(f"{self.base_url}{path}?token={token}", until)
+
+    def check(self, artifact_id: str, token: str) -> None:
+        """Raises ArtifactNotFound unless the token was made for this artifact and is not over."""
+        try:
+            signed_id, until = self._signer.loads(token)
+        except (BadData, TypeError, ValueError):
+            raise ArtifactNotFound(artifact_id=artifact_id) from None
+        if signed_id != artifact_id or until < time.time() * 1000:
+            raise ArtifactNotFound(artifact_id=artifact_id)
+
+
+def result_uri(task_id: str) -> str:
+    return f"task://{task_id}/result"
+
+
+def logs_uri(task_id: str) -> str:
+    return f"task://{task_id}/logs"
+
+
+def artifact_uri(artifact: Artifact) -> str:
+    return f"task://{artifact.task_id}/artifacts/{artifact.artifact_id}/{quote(artifact.name, safe='')}"

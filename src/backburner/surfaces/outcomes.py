@@ -1,0 +1,100 @@
+"""The outcome of a finished task as the result of the tool call that it was."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import BackburnerError
+from ..lifecycle import State
+from ..service import TaskResult
+from ..task import Artifact, Task
+from .links import Links, artifact_uri, result_uri
+from .mapping import tool_raised
+
+#: What a task's `meta["result"]` says when its result is a whole `CallToolResult` of an attached server,
+#: and not the plain value that a function returned.
+MCP_RESULT = "mcp"
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def error_result(message: str, structured: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A `CallToolResult` that says what went wrong."""
+    result: dict[str, Any] = {"content": [text_block(message)], "isError": True}
+    return result if structured is None else {**result, "structuredContent": dict(structured)}
+
+
+def refusal(error: BackburnerError) -> dict[str, Any]:
+    """An error of ours as a result, so that a model can read it and do better."""
+    return error_result(str(error), {"error": error.to_dict()})
+
+
+def value_result(value: Any) -> dict[str, Any]:
+    """A `CallToolResult` for the plain value that a function returned."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+    structured = value if isinstance(value, dict) else {"result": value}
+    return {"content": [text_block(text)], "structuredContent": structured, "isError": False}
+
+
+def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
+    """The `CallToolResult` of a task that succeeded, or whose tool raised. Others have none."""
+    task = outcome.task
+    if tool_raised(task):
+        assert task.error is not None, "a failed task has an error"
+        whole = (task.error.data or {}).get("result")
+        return dict(whole) if whole else error_result(task.error.message)
+    assert task.state is State.SUCCEEDED, "only these have a result"
+    large = large_result(task, outcome.artifacts)
+    if large is not None:
+        result = _preview_result(task, large, links)
+    elif task.meta.get("result") == MCP_RESULT:
+        result = dict(task.result)
+    else:
+        result = value_result(task.result)
+    others = [artifact for artifact in outcome.artifacts if artifact is not large]
+    return {**result, "content": [*result["content"], *(resource_link(artifact) for artifact in others)]}
+
+
+def large_result(task: Task, artifacts: Sequence[Artifact]) -> Artifact | None:
+    """The artifact that holds the result, when it was over the size limit."""
+    if not isinstance(task.result, dict) or task.result.get("truncated") is not True:
+        return None
+    kept_in = task.result.get("artifact_id")
+    return next((a for a in artifacts if a.kind == "result" and a.artifact_id == kept_in), None)
+
+
+def _preview_result(task: Task, artifact: Artifact, links: Links) -> dict[str, Any]:
+    link = links.to(artifact, task.expires_at)
+    where = f"read {result_uri(task.task_id)}?offset=0&length=65536 and so on"
+    where += f", or download {link.url}" if link else ""
+    text = (
+        f"The result is {artifact.size_bytes} bytes long. This is its beginning; for all of it {where}.\n\n"
+    )
+    structured = {**task.result, "resource": result_uri(task.task_id)}
+    if link is not None:
+        structured["download_url"] = link.url
+    block = {
+        "type": "resource_link",
+        "uri": result_uri(task.task_id),
+        "name": artifact.name,
+        "mimeType": "application/json",
+        "size": artifact.size_bytes,
+    }
+    content = [text_block(text + str(task.result["preview"])), block]
+    return {"content": content, "structuredContent": structured, "isError": False}
+
+
+def resource_link(artifact: Artifact) -> dict[str, Any]:
+    return {
+        "type": "resource_link",
+        "uri": artifact_uri(artifact),
+        "name": artifact.name,
+        "description": f"{artifact.kind}, sha256 {artifact.sha256}",
+        "mimeType": mimetypes.guess_type(artifact.name)[0] or "application/octet-stream",
+        "size": artifact.size_bytes,
+    }
