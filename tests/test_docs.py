@@ -1,0 +1,42 @@
+"""The docs say what the code does."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+from backburner.lifecycle import TRANSITIONS
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def test_the_state_diagram_shows_every_transition_and_no_other() -> None:
+    diagram = (DOCS / "architecture.md").read_text().split("stateDiagram-v2")[1].split("```")[0]
+    drawn = set(re.findall(r"^ +(\w+) --> (\w+): (\w+)$", diagram, re.MULTILINE))
+    allowed = {
+        (state, after, signal) for state, moves in TRANSITIONS.items() for signal, after in moves.items()
+    }
+    assert drawn == {(str(before), str(after), str(signal)) for before, after, signal in allowed}
+
+
+def test_the_generated_pages_are_up_to_date() -> None:
+    generate = runpy.run_path(str(DOCS / "generate.py"))
+    assert (DOCS / "settings.md").read_text() == generate["settings_page"]()
+    assert (DOCS / "errors.md").read_text() == generate["errors_page"]()
+
+
+def test_every_decision_is_in_the_list() -> None:
+    pages = {path.name for path in (DOCS / "decisions").glob("0*.md")}
+    listed = set(re.findall(r"\((0\d+-[\w-]+\.md)\)", (DOCS / "decisions" / "README.md").read_text()))
+    assert pages == listed
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    broken = [
+        f"{page.relative_to(DOCS.parent)}: {target}"
+        for page in [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
