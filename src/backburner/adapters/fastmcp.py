@@ -53,8 +53,8 @@ def _keep_protocol_errors() -> Any:
     return KeepProtocolErrors()
 
 
-def http_app(server: Any, path: str) -> ASGIApp:
-    app: ASGIApp = server.http_app(path=path, host_origin_protection=False)
+def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
+    app: ASGIApp = server.http_app(path=path, host_origin_protection=False, **options)
     return app
 
 

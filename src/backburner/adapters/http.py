@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,15 +41,18 @@ def http_app(
     port: int | None = None,
     path: str = "/mcp",
     routes: Sequence[BaseRoute] = (),
+    mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
     """MCP at `path`, `/artifacts/…`, `/healthz`, and `routes` besides; behind the checks of the settings.
+
+    `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
     Only requests for `host`, for this machine, and for the `allowed_hosts` are answered, and
     only scripts of such hosts may call. Where tokens are configured, `path` wants one.
     Raises ConfigError.
     """
     server = app.mcp_server()
-    mcp: Any = framework_of(server).http_app(server, path)
+    mcp: Any = framework_of(server).http_app(server, path, **(mcp_options or {}))
     verifier = verifier_of(app.settings)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)

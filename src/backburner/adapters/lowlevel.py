@@ -20,9 +20,9 @@ def add_middleware(server: Server[Any], low: Server[Any], middleware: Any) -> No
     low.middleware.append(middleware)
 
 
-def http_app(server: Server[Any], path: str) -> ASGIApp:
+def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
     """The server over Streamable HTTP, without checks of its own: `adapters.http` makes them all."""
-    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security())
+    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
 def no_security() -> Any:

@@ -28,8 +28,8 @@ def lowlevel_of(server: MCPServer[Any]) -> Server[Any]:
     return inner
 
 
-def http_app(server: MCPServer[Any], path: str) -> ASGIApp:
-    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security())
+def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
+    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
 async def run_stdio(server: MCPServer[Any]) -> None:
