@@ -79,6 +79,9 @@ class AsyncTaskService:
         until: Callable[[Task], bool] = lambda task: task.finished,
     ) -> TaskStatus:
         """As TaskService.wait; cancelling the wait leaves the task alone."""
+        from .service import deadline
+
+        end = deadline(timeout_s)
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -87,11 +90,10 @@ class AsyncTaskService:
 
         stop = await self.run(self._service.changes.listen, f"task:{task_id}", wake)
         try:
-            deadline = time.monotonic() + timeout_s
             while True:
                 changed.clear()
                 status = await self.status(task_id, owner=owner)
-                left = deadline - time.monotonic()
+                left = end - time.monotonic()
                 if until(status.task) or left <= 0:
                     return status
                 try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
 
@@ -24,23 +26,40 @@ def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:
     """What the author says: a fixed number, or a function of the inputs. One that fails says nothing."""
     if callable(estimate):
         try:
-            return max(0.0, float(estimate(inputs)))
+            seconds = float(estimate(inputs))
         except Exception:
             return None
+        return seconds if 0 <= seconds < math.inf else None
     return None if estimate is None else float(estimate)
 
 
-def learned(history: Sequence[Runtime], inputs_bytes: int, hint_s: float | None) -> float | None:
-    """What experience makes of the author's hint; without a hint, a high quantile of like-sized runs."""
-    if hint_s is not None:
-        ratios = [run.seconds / run.hint_s for run in history if run.hint_s]
-        return hint_s * median(ratios) if len(ratios) >= _ENOUGH_TO_CALIBRATE else hint_s
-    bucket = inputs_bytes.bit_length()
-    alike = [run.seconds for run in history if run.inputs_bytes.bit_length() == bucket]
-    sample = alike if len(alike) >= _ENOUGH_IN_BUCKET else [run.seconds for run in history]
-    if len(sample) < 2:
-        return sample[0] if sample else None
-    return max(0.0, quantiles(sample, n=100, method="inclusive")[_QUANTILE - 1])
+class Experience:
+    """What the latest runs of one tool teach. Each lesson is worked out once."""
+
+    def __init__(self, runs: Sequence[Runtime]) -> None:
+        self._runs = runs
+        self._by_bucket: dict[int, float | None] = {}
+
+    def estimate(self, inputs_bytes: int, hint_s: float | None) -> float | None:
+        """What experience makes of the author's hint; without a hint, a high quantile of like-sized runs."""
+        if hint_s is not None:
+            return hint_s * self._correction
+        bucket = inputs_bytes.bit_length()
+        if bucket not in self._by_bucket:
+            self._by_bucket[bucket] = self._learned(bucket)
+        return self._by_bucket[bucket]
+
+    @cached_property
+    def _correction(self) -> float:
+        ratios = [run.seconds / run.hint_s for run in self._runs if run.hint_s]
+        return median(ratios) if len(ratios) >= _ENOUGH_TO_CALIBRATE else 1.0
+
+    def _learned(self, bucket: int) -> float | None:
+        alike = [run.seconds for run in self._runs if run.inputs_bytes.bit_length() == bucket]
+        sample = alike if len(alike) >= _ENOUGH_IN_BUCKET else [run.seconds for run in self._runs]
+        if len(sample) < 2:
+            return sample[0] if sample else None
+        return max(0.0, quantiles(sample, n=100, method="inclusive")[_QUANTILE - 1])
 
 
 class Estimator:
@@ -49,21 +68,22 @@ class Estimator:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._histories: dict[str, tuple[float, Sequence[Runtime]]] = {}
+        self._experiences: dict[str, tuple[float, Experience]] = {}
 
     def estimate(self, tool_name: str, inputs_bytes: int, hint_s: float | None) -> float | None:
         """Expected seconds of run time, or None when nothing is known."""
-        return learned(self._history(tool_name), inputs_bytes, hint_s)
+        return self._experience(tool_name).estimate(inputs_bytes, hint_s)
 
-    def _history(self, tool_name: str) -> Sequence[Runtime]:
+    def _experience(self, tool_name: str) -> Experience:
         now = time.monotonic()
         with self._lock:
-            read_at, history = self._histories.get(tool_name, (-_REMEMBER_S, ()))
-        if now - read_at >= _REMEMBER_S:
-            history = self._store.runtimes(tool_name)
-            with self._lock:
-                self._histories[tool_name] = (now, history)
-        return history
+            remembered = self._experiences.get(tool_name)
+        if remembered is not None and now - remembered[0] < _REMEMBER_S:
+            return remembered[1]
+        experience = Experience(self._store.runtimes(tool_name))
+        with self._lock:
+            self._experiences[tool_name] = (now, experience)
+        return experience
 
 
 def eta_s(progress: Progress | None, elapsed_s: float, estimate_s: float | None) -> float | None:

@@ -10,6 +10,7 @@ from .errors import InvalidJson
 
 # An escaped NUL, but not an escaped backslash that is followed by the letters u0000.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def encode(value: Any, what: str = "The value") -> str:
@@ -19,7 +20,7 @@ def encode(value: Any, what: str = "The value") -> str:
     surrogates, NUL characters, and objects that are not JSON.
     """
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+        text = _to_json(value)
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidJson(what=what, reason="a string in it has a lone surrogate") from None

@@ -8,6 +8,8 @@ request.
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +41,9 @@ _MAX_TAGS, _MAX_TAG_CHARS, _MAX_KEY_CHARS, _MAX_REASON_CHARS = 32, 256, 256, 100
 _PRIORITIES = range(-1000, 1001)
 _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
 _LOG_CURSOR = "log_{:09d}"
+_LOG_CURSOR_FORM = re.compile(r"log_([0-9]{9,15})")
+_LATEST_MS = 253_402_300_800_000  # the year 10000
+_LONGEST_WAIT_S = 86_400 * 365.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ class TaskService:
             hint_s=hint_s,
             estimate_s=self._estimator.estimate(tool_name, len(inputs_json), hint_s),
             traceparent=_check_optional("traceparent", traceparent),
-            meta=_check_meta({**(meta or {}), "isolation": spec.isolation}),
+            meta=self._check_meta({**(meta or {}), "isolation": spec.isolation}),
         )
         submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
         if submission.created:
@@ -173,8 +178,14 @@ class TaskService:
         spec.check(inputs)
         return text
 
+    def _check_meta(self, meta: Mapping[str, Any]) -> Mapping[str, Any]:
+        size = len(json_text.encode(dict(meta), "The task's meta data").encode())
+        if size > self.settings.max_input_bytes:
+            raise TooLarge(what="The task's meta data", size=size, limit=self.settings.max_input_bytes)
+        return meta
+
     def _check_queue(self, queue: str) -> str:
-        if queue not in self.settings.queues:
+        if not isinstance(queue, str) or queue not in self.settings.queues:
             raise UnknownQueue(queue=queue, known=", ".join(self.settings.queues))
         return queue
 
@@ -183,7 +194,7 @@ class TaskService:
             return spec.ttl_s if spec.ttl_s is not None else self.settings.ttl_s
         if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool) or not ttl_s > 0:
             raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
-        return min(float(ttl_s), self.settings.max_ttl_s)
+        return float(min(ttl_s, self.settings.max_ttl_s))
 
     def _share(self, owner: str, tags: Sequence[str]) -> str:
         by = self.settings.fair_share
@@ -197,7 +208,7 @@ class TaskService:
         for name in Resources.__slots__:
             value = getattr(asked, name)
             if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
+                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
             ):
                 raise InvalidRequest(reason=f"resources.{name} must be a number above 0, not {value!r}")
         return Resources(
@@ -240,7 +251,7 @@ class TaskService:
             tool_name=_check_optional("tool_name", tool_name),
             tags_any=_check_tags(tags_any),
             parent_id=_check_optional("parent_id", parent_id),
-            submitted_after=submitted_after,
+            submitted_after=_check_time("submitted_after", submitted_after),
             before_seq=None if cursor is None else self._open_cursor(cursor, owner),
             limit=limit + 1,
         )
@@ -334,14 +345,14 @@ class TaskService:
         until: Callable[[Task], bool] = lambda task: task.finished,
     ) -> TaskStatus:
         """Block until the task is finished (or `until` says so), at most so long; then its status."""
+        end = deadline(timeout_s)
         changed = threading.Event()
         stop = self.changes.listen(f"task:{task_id}", changed.set)
         try:
-            deadline = time.monotonic() + timeout_s
             while True:
                 changed.clear()
                 task = self._get(task_id, owner)
-                left = deadline - time.monotonic()
+                left = end - time.monotonic()
                 if until(task) or left <= 0:
                     return self._view(task, self.store.position(task))
                 changed.wait(left)
@@ -410,20 +421,28 @@ def _check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_check_text("tag", tag, _MAX_TAG_CHARS) for tag in tags))
 
 
-def _check_meta(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    json_text.encode(dict(meta), "The task's meta data")
-    return meta
+def _check_time(name: str, ms: int | None) -> int | None:
+    if ms is None or (isinstance(ms, int) and not isinstance(ms, bool) and 0 <= ms < _LATEST_MS):
+        return ms
+    raise InvalidRequest(reason=f"{name} must be a time in milliseconds since 1970, not {ms!r}")
+
+
+def deadline(timeout_s: float) -> float:
+    """When a wait of so long is over, by the monotonic clock. Raises InvalidRequest."""
+    if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s >= 0:
+        return time.monotonic() + min(timeout_s, _LONGEST_WAIT_S)
+    raise InvalidRequest(reason=f"timeout_s must be a number of seconds from 0 on, not {timeout_s!r}")
 
 
 def _check_states(states: Sequence[str]) -> frozenset[State]:
     try:
         return frozenset(State(state) for state in states)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise InvalidRequest(reason=f"{error}; the states are {', '.join(State)}") from None
 
 
 def _log_seq(cursor: str) -> int:
-    digits = cursor.removeprefix("log_") if isinstance(cursor, str) else ""
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
+    match = _LOG_CURSOR_FORM.fullmatch(cursor) if isinstance(cursor, str) else None
+    if match is None:
         raise InvalidCursor
-    return int(digits)
+    return int(match[1])

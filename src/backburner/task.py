@@ -17,14 +17,26 @@ LOCAL_OWNER = "local"
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U; sorts by value
 _CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
 _TIME_CHARS, _RANDOM_CHARS = 10, 26
+_RANDOM_BITS = 5 * _RANDOM_CHARS
+_ID_BYTES = 25  # base 32 turns five bytes into eight characters, so four characters are spare
+_SPARE_BITS = 20
 _TASK_ID = re.compile(rf"tsk_[{_ALPHABET}]{{{_TIME_CHARS + _RANDOM_CHARS}}}")
 
 
 def new_task_id(now_ms: int) -> str:
     """`tsk_`, the time (so that ids sort by age) and 130 random bits (so that they cannot be guessed)."""
-    moment = base64.b32encode((now_ms).to_bytes(10, "big"))[-_TIME_CHARS:]
-    chance = base64.b32encode(secrets.token_bytes(20))[:_RANDOM_CHARS]
-    return "tsk_" + (moment + chance).translate(_CROCKFORD).decode()
+    return _task_id(now_ms, secrets.randbits(_RANDOM_BITS))
+
+
+def first_task_id(now_ms: int) -> str:
+    """What no id of a task of that time, or of a later one, sorts before."""
+    return _task_id(max(0, now_ms), 0)
+
+
+def _task_id(ms: int, chance: int) -> str:
+    number = (ms << _RANDOM_BITS | chance) << _SPARE_BITS
+    chars = base64.b32encode(number.to_bytes(_ID_BYTES, "big"))[: _TIME_CHARS + _RANDOM_CHARS]
+    return "tsk_" + chars.translate(_CROCKFORD).decode()
 
 
 def is_task_id(text: str) -> bool:

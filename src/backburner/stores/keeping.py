@@ -88,4 +88,4 @@ def _pack(tx: Transaction, task_id: str) -> None:
 
 def forget_runtimes(tx: Transaction, keep: int) -> int:
     names = [row["tool_name"] for row in tx.all("tools_with_runtimes")]
-    return sum(tx.run("forget_runtimes", tool_name=name, keep=keep) for name in names)
+    return sum(len(tx.all("forget_runtimes", tool_name=name, keep=keep)) for name in names)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from ..clock import Clock, SystemClock
 from ..errors import (
@@ -26,7 +26,7 @@ from ..errors import (
 from ..store import ANYTHING, Watch
 from .sql_store import SqlStore
 from .statements import migrations, statements
-from .transaction import GroupCommit, Job, Transaction, run_jobs
+from .transaction import GroupCommit, Job, Transaction, Undone, run_jobs
 from .watches import PipeWatch
 
 T = TypeVar("T")
@@ -68,7 +68,6 @@ class PostgresStore(SqlStore):
             open=False,
             timeout=10,
             reconnect_timeout=60,
-            check=ConnectionPool.check_connection,
             name="backburner",
         )
         self._group = GroupCommit(self._run_group)
@@ -76,7 +75,7 @@ class PostgresStore(SqlStore):
             with self._connect() as connection:
                 self._migrate(connection)
             self._pool.open(wait=False)
-        except (psycopg.Error, PoolTimeout) as error:
+        except psycopg.Error as error:
             raise self._as_store_error(error) from error
 
     def _connect(self, **options: Any) -> _Connection:
@@ -116,47 +115,57 @@ class PostgresStore(SqlStore):
 
     # -- reading and writing
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
-        return self._reading(
-            lambda connection: work(Transaction(_Adapted(connection), self._statements, self.clock.now_ms()))
-        )
+    def _read(self, work: Callable[[Transaction], T], snapshot: bool = False) -> T:
+        def read(connection: _Connection) -> T:
+            return work(Transaction(_Adapted(connection), self._statements, self.clock.now_ms()))
+
+        def read_snapshot(connection: _Connection) -> T:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                return read(connection)
+
+        return self._reading(read_snapshot if snapshot else read)
 
     def _reading(self, work: Callable[[_Connection], T]) -> T:
-        try:
-            with self._pool.connection() as connection:
-                return work(connection)
-        except (psycopg.Error, PoolTimeout) as error:
-            raise self._as_store_error(error) from error
+        """Run `work`, each statement by itself; on another connection if the pool's has died meanwhile."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                with self._pool.connection() as connection, _autocommit(connection):
+                    return work(connection)
+            except (PoolTimeout, PoolClosed) as error:
+                raise self._as_store_error(error) from error
+            except psycopg.Error as error:
+                if not tries_left or not isinstance(error, psycopg.OperationalError):
+                    raise self._as_store_error(error) from error
+                self._pool.check()
+        raise AssertionError("the last try returns or raises")
 
     def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
         try:
             return self._group(work, durable)
-        except (psycopg.Error, PoolTimeout) as error:
+        except psycopg.Error as error:
             raise self._as_store_error(error) from error
 
     def _run_group(self, jobs: list[Job[Any]]) -> None:
-        """All jobs in one commit. Other processes write at the same time, so a deadlock is tried again."""
+        """All jobs in one commit. What a deadlock or a lost connection broke before it is tried again."""
         for attempt in range(1, _TRIES + 1):
             try:
                 return self._run_once(jobs)
-            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
-                if attempt == _TRIES:
+            except Undone as undone:
+                if attempt == _TRIES or not isinstance(undone.error, psycopg.OperationalError):
                     raise
+                self._pool.check()
 
     def _run_once(self, jobs: list[Job[Any]]) -> None:
         with self._pool.connection() as connection:
             tx = Transaction(_Adapted(connection), self._statements, self.clock.now_ms())
-            for job in jobs:
-                job.error = None
-            run_jobs(tx, jobs)
-            for job in jobs:
-                if isinstance(
-                    job.error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure
-                ):
-                    raise job.error
-            if tx.topics:
-                notice = "\n".join(tx.topics)
-                tx.one("notify", topics=notice if len(notice.encode()) <= _LARGEST_NOTICE else ANYTHING)
+            try:
+                with connection.pipeline():
+                    run_jobs(tx, jobs)
+                    if tx.topics:
+                        tx.run("notify", topics=_notice(tx.topics))
+            except psycopg.Error as error:
+                raise Undone(error) from error
 
     # -- waking up
 
@@ -215,9 +224,25 @@ class PostgresStore(SqlStore):
         for states, kind in kinds:
             if state in states:
                 return kind(store=self.url, reason=reason)
-        unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | PoolTimeout)
+        unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         kind = StoreUnavailable if unreachable else StoreError
         return kind(store=self.url, reason=reason)
+
+
+@contextmanager
+def _autocommit(connection: _Connection) -> Iterator[None]:
+    """Without a transaction around it, a statement takes one round trip and not three."""
+    connection.autocommit = True
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.autocommit = False
+
+
+def _notice(topics: set[str]) -> str:
+    text = "\n".join(topics)
+    return text if len(text.encode()) <= _LARGEST_NOTICE else ANYTHING
 
 
 def _without_password(url: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from .. import json_text
@@ -54,6 +55,7 @@ def new_task_parameters(new: NewTask) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=256)
 def _sparse(record: Resources | Retry) -> str:
     values = ((name, getattr(record, name)) for name in record.__slots__)
     return encode({name: value for name, value in values if value is not None})
@@ -77,9 +79,9 @@ def task(row: Row) -> Task:
         failures=row["failures"],
         max_attempts=row["max_attempts"],
         retry=retry(row["retry_json"]),
-        resources=Resources(**decode(row["resources_json"])),
+        resources=_resources(row["resources_json"]),
         inputs=decode(row["inputs_json"]),
-        tags=tuple(decode(row["tags_json"])),
+        tags=_tags(row["tags_json"]),
         ttl_s=row["ttl_s"],
         idempotency_key=row["idempotency_key"],
         external_id=row["external_id"],
@@ -103,9 +105,23 @@ def task(row: Row) -> Task:
     )
 
 
+# The same few texts come again and again, and what they stand for never changes.
+
+
+@lru_cache(maxsize=256)
 def retry(text: str) -> Retry:
     policy = decode(text)
     return Retry(**{**policy, "on": tuple(policy["on"])})
+
+
+@lru_cache(maxsize=256)
+def _resources(text: str) -> Resources:
+    return Resources(**decode(text))
+
+
+@lru_cache(maxsize=256)
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(decode(text))
 
 
 def error_json(error: TaskError | None) -> str | None:

@@ -24,8 +24,8 @@ class SqlStore(ABC):
     clock: Clock
 
     @abstractmethod
-    def _read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on one consistent view of the store."""
+    def _read(self, work: Callable[[Transaction], T], snapshot: bool = False) -> T:
+        """Run `work`, which only reads; with `snapshot`, all its statements see one moment of the store."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
@@ -56,13 +56,13 @@ class SqlStore(ABC):
         return None if row is None else rows.task(row)
 
     def page(self, query: TaskQuery) -> list[Task]:
-        return self._read(lambda tx: tasks.find_page(tx, query))
+        return self._read(lambda tx: tasks.find_page(tx, query), snapshot=True)
 
     def position(self, task: Task, limit: int = 500) -> int | None:
         return self._read(lambda tx: tasks.position(tx, task, limit))
 
     def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]:
-        return self._read(lambda tx: tasks.logs(tx, task_id, after, limit))
+        return self._read(lambda tx: tasks.logs(tx, task_id, after, limit), snapshot=True)
 
     def events(self, task_id: str) -> list[Event]:
         return [rows.event(row) for row in self._all("events", task_id=task_id)]
@@ -93,10 +93,12 @@ class SqlStore(ABC):
             names = sorted({*leased, *queued})
             return [QueueDepth(name, queued.get(name, 0), leased.get(name, 0)) for name in names]
 
-        return self._read(read)
+        return self._read(read, snapshot=True)
 
     def count_states(self, owner: str | None = None) -> dict[State, int]:
-        return {State(row["state"]): row["tasks"] for row in self._all("count_states", owner=owner)}
+        everyones = owner is None
+        found = self._all("count_states") if everyones else self._all("count_states_of_owner", owner=owner)
+        return {State(row["state"]): row["tasks"] for row in found}
 
     # -- steering a task
 

@@ -126,15 +126,18 @@ class SqliteStore(SqlStore):
 
     # -- reading and writing
 
-    def _read(self, work: Callable[[Transaction], T]) -> T:
+    def _read(self, work: Callable[[Transaction], T], snapshot: bool = False) -> T:
         def read(reader: sqlite3.Connection) -> T:
+            return work(Transaction(reader, self._statements, self.clock.now_ms()))
+
+        def read_snapshot(reader: sqlite3.Connection) -> T:
             reader.execute("BEGIN")
             try:
-                return work(Transaction(reader, self._statements, self.clock.now_ms()))
+                return read(reader)
             finally:
                 reader.execute("COMMIT")
 
-        return self._reading(read)
+        return self._reading(read_snapshot if snapshot else read)
 
     def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a reader of the pool; a reader that met an error is not used again."""

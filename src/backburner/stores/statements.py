@@ -1,7 +1,7 @@
 """Named SQL statements, read from the `.sql` files beside this module.
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
-in place of `{…}` in the statements of the same file. Parameters are written `:name`.
+in place of `{…}` in the statements and fragments of the same file. Parameters are written `:name`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 _BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
+_FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = ("tasks", "leases", "outputs", "keeping")
 
@@ -27,8 +28,9 @@ def _read(name: str) -> dict[str, str]:
     found = {}
     for kind, statement, body in blocks:
         if kind == "name":
-            for fragment, replacement in fragments.items():
-                body = body.replace("{" + fragment + "}", replacement)
+            while holes := _FRAGMENT.findall(body):
+                for fragment in holes:
+                    body = body.replace("{" + fragment + "}", fragments[fragment])
             found[statement] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip().rstrip(";")
     return found
 

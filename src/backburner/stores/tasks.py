@@ -12,13 +12,15 @@ from typing import Any
 from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import Submission, TaskQuery
-from ..task import LogLine, NewTask, Task
+from ..task import LogLine, NewTask, Task, first_task_id
 from . import rows
 from .transaction import Row, Transaction
 from .working import record
 
 #: What a caller is told to wait when a queue is full and nothing better is known.
 FULL_QUEUE_WAIT_S = 5
+#: So far may the clocks of two hosts be apart before a list by time misses a task.
+_CLOCKS_DIFFER_MS = 60_000
 
 # -- submitting ----------------------------------------------------------------------------------
 
@@ -108,10 +110,18 @@ def position(tx: Transaction, task: Task, limit: int) -> int | None:
 
 def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
     """A page of tasks, newest first. Each state and tag is a walk along an index; the walks are merged."""
+    from_seq = 0
+    if query.submitted_after is not None:
+        first = tx.one("first_since", task_id=first_task_id(query.submitted_after - _CLOCKS_DIFFER_MS))
+        if first is None:
+            return []
+        from_seq = first["seq"]
     walks = [
         tx.all(
             statement,
             **choice,
+            owner=query.owner,
+            from_seq=from_seq,
             before_seq=query.before_seq if query.before_seq is not None else 2**62,
             submitted_after=query.submitted_after if query.submitted_after is not None else -1,
             tool_name=query.tool_name,
@@ -128,25 +138,21 @@ def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
 
 
 def _walks(query: TaskQuery) -> list[tuple[str, dict[str, Any]]]:
-    any_state: list[State | None] = (
-        [*State] if query.owner and not (query.tool_name or query.tags_any) else [None]
-    )
-    states = sorted(query.states) or any_state
+    states: list[State | None] = [*sorted(query.states)] or [None]
     if query.parent_id is not None:
-        return [("list_parent", {"owner": query.owner, "state": state}) for state in states]
+        return [("list_parent", {"state": state}) for state in states]
     if query.tags_any:
-        tagged = "list_tag" if query.owner is None else "list_owner_tag"
-        choices = [(tag, state) for tag in query.tags_any for state in states]
-        return [(tagged, {"owner": query.owner, "tag": tag, "state": state}) for tag, state in choices]
-    return [(_walk_by_state(query, state), {"owner": query.owner, "state": state}) for state in states]
+        statement = "list_tag" if query.owner is None else "list_owner_tag"
+        return [(statement, {"tag": tag, "state": state}) for tag in query.tags_any for state in states]
+    return [(_walk_by_state(query, state), {"state": state}) for state in states]
 
 
 def _walk_by_state(query: TaskQuery, state: State | None) -> str:
-    if query.owner is None:
-        return "list_all" if state is None or state in TERMINAL else "list_unfinished"
     if state is not None:
-        return "list_owner_state"
-    return "list_owner_tool"
+        return "list_owner_finished" if query.owner is not None and state in TERMINAL else "list_state"
+    if query.owner is None:
+        return "list_all"
+    return "list_owner" if query.tool_name is None else "list_owner_tool"
 
 
 def logs(tx: Transaction, task_id: str, after: int, limit: int) -> list[LogLine]:
@@ -193,15 +199,20 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
             )
         detail = {"reason": reason} if reason else {}
         record(tx, task_id, row["attempt"], Signal.CANCEL, before, after, row["worker_id"], **detail)
+        tx.topics.add(f"steer:{task_id}")
     return get(tx, task_id)
 
 
 def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None) -> Task:
     row = _locked(tx, task_id, owner)
+    before = State(row["state"])
+    after = next_state(before, Signal.ANSWER)
+    if after is None:  # nobody waits for it any more
+        return get(tx, task_id)
     taken = []
     for key, (action, content) in answers.items():
         content_json = None if content is None else rows.encode(content)
-        touched = tx.run(
+        touched = tx.one(
             "answer",
             task_id=task_id,
             key=key,
@@ -213,11 +224,9 @@ def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]]
         if touched:
             taken.append(key)
     if taken:
-        tx.topics.add(f"task:{task_id}")
+        tx.topics.update((f"task:{task_id}", f"steer:{task_id}"))
         open_questions = tx.one("open_questions", task_id=task_id, attempt=row["attempt"])
-        before = State(row["state"])
-        after = next_state(before, Signal.ANSWER)
-        if after is not None and open_questions is not None and open_questions["open"] == 0:
+        if open_questions is not None and open_questions["open"] == 0:
             tx.run("move_task", task_id=task_id, state=after, now=tx.now, worker_id=row["worker_id"])
             record(tx, task_id, row["attempt"], Signal.ANSWER, before, after, row["worker_id"], keys=taken)
     return get(tx, task_id)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..errors import BackburnerError
+
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
@@ -37,10 +39,8 @@ class Transaction:
         row: Row | None = self._connection.execute(self._statements[name], parameters).fetchone()
         return row
 
-    def run(self, name: str, /, **parameters: Any) -> int:
-        """Run a statement and give the number of rows that it touched."""
-        count: int = self._connection.execute(self._statements[name], parameters).rowcount
-        return count
+    def run(self, name: str, /, **parameters: Any) -> None:
+        self._connection.execute(self._statements[name], parameters)
 
     def many(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
@@ -48,17 +48,17 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What is done inside happens whole, or, when it raises, not at all."""
+        """What is done inside happens whole, or, when it is refused, not at all."""
         topics = set(self.topics)
         self._connection.execute("SAVEPOINT part", {})
         try:
             yield
-        except BaseException:
+        except BackburnerError:
             self._connection.execute("ROLLBACK TO part", {})
+            self._connection.execute("RELEASE part", {})
             self.topics = topics
             raise
-        finally:
-            self._connection.execute("RELEASE part", {})
+        self._connection.execute("RELEASE part", {})
 
     def has(self, name: str) -> bool:
         """Whether this dialect has a statement of that name."""
@@ -76,24 +76,38 @@ class Job(Generic[T]):
         self.error: BaseException | None = None
 
 
+class Undone(Exception):
+    """A transaction ended before its commit because of `error`; nothing of it is there."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def run_jobs(tx: Transaction, jobs: Sequence[Job[Any]]) -> None:
-    """Do each job's work. One of many that raises is undone by itself and does not disturb the others."""
-    if len(jobs) == 1:
-        jobs[0].value = jobs[0].work(tx)
-        return
-    for job in jobs:
-        try:
-            with tx.savepoint():
-                job.value = job.work(tx)
-        except Exception as error:
-            job.error = error
+    """Do each job's work. One of many that is refused is undone by itself and does not disturb the others.
+
+    Raises Undone for any other error: then the transaction must not be committed.
+    """
+    try:
+        if len(jobs) == 1:
+            jobs[0].value = jobs[0].work(tx)
+            return
+        for job in jobs:
+            try:
+                with tx.savepoint():
+                    job.value = job.work(tx)
+            except BackburnerError as error:
+                job.error = error
+    except Exception as error:
+        raise Undone(error) from error
 
 
 class GroupCommit:
     """Lets concurrent callers share transactions: whoever comes first does the work of all who wait.
 
     There is no thread for it: with one caller, the work runs in that caller's own thread, and
-    nothing is added to its cost. `run_group` must leave each job with a value or an error.
+    nothing is added to its cost. `run_group` leaves each job with a value or an error, or raises.
     """
 
     def __init__(self, run_group: Callable[[list[Job[Any]]], None], largest: int = 256) -> None:
@@ -116,12 +130,23 @@ class GroupCommit:
     def _lead(self) -> None:
         group = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._largest))]
         try:
-            self._run_group(group)
-        except BaseException as error:
-            for job in group:
-                job.error = job.error or error
-            if not isinstance(error, Exception):
-                raise
+            self._run(group)
         finally:
             for job in group:
                 job.done = True
+
+    def _run(self, jobs: list[Job[Any]]) -> None:
+        try:
+            self._run_group(jobs)
+        except Undone as undone:
+            if len(jobs) == 1:
+                jobs[0].error = undone.error
+            else:  # one of them may be to blame, so each has a transaction of its own
+                for job in jobs:
+                    job.error = None
+                    self._run([job])
+        except BaseException as error:
+            for job in jobs:
+                job.error = error
+            if not isinstance(error, Exception):
+                raise

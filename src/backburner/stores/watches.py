@@ -79,8 +79,6 @@ class SocketFolder:
         self._folder = folder
         # Socket addresses are at most 107 bytes long; through the open folder, any path fits.
         self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sender.setblocking(False)
 
     def _address(self, name: str) -> str:
         return f"/proc/self/fd/{self._fd}/{name}"
@@ -91,13 +89,17 @@ class SocketFolder:
         if len(message) > _LARGEST:
             message = ANYTHING.encode()
         for name in os.listdir(self._fd):
-            try:
-                self._sender.sendto(message, self._address(name))
-            except ConnectionRefusedError:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=self._fd)
-            except OSError:
-                continue  # full: its owner will see that it may have missed something
+            # Unread messages count against the socket that sent them. With one for each listener, those that
+            # nobody reads do not use up what the others' need.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.setblocking(False)
+                try:
+                    sender.sendto(message, self._address(name))
+                except ConnectionRefusedError:
+                    with contextlib.suppress(OSError):
+                        os.unlink(name, dir_fd=self._fd)
+                except OSError:
+                    continue  # full: its owner will see that it may have missed something
 
     def listen(self) -> SocketWatch:
         """Raises OSError where sockets cannot be made, as on some network file systems."""
@@ -108,7 +110,6 @@ class SocketFolder:
         return SocketWatch(listener, self._folder / name)
 
     def close(self) -> None:
-        self._sender.close()
         os.close(self._fd)
 
 

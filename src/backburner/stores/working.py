@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import islice
 from typing import Any
 
 from ..errors import LeaseLost
@@ -32,20 +32,23 @@ from ..task import TaskError, Worker
 from . import rows
 from .transaction import Row, Transaction
 
+_ABOVE_EVERY_PRIORITY = 2**31
+
 # -- claiming ------------------------------------------------------------------------------------
 
 
 def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool) -> list[Lease]:
     make_ready(tx)
-    found = _fair if fair else _first_come
-    by_queue = [found(tx, queue, len(workers)) for queue in queues]
+    find = _fair if fair else _first_come
+    found = [find(tx, queue, len(workers)) for queue in queues]
     best = heapq.merge(
-        *by_queue, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
+        *found, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
     )
-    return [
-        _lease(tx, row, worker)
-        for worker, row in zip(workers, list(islice(best, len(workers))), strict=False)
-    ]
+    leases = [_lease(tx, row, worker) for worker, row in zip(workers, best, strict=False)]
+    if tx.has("lock_fair_claim") and sum(map(len, found)) > len(leases):
+        # Other claims have passed over the rows that are locked here and left.
+        tx.topics.update(f"queue:{queue}" for queue in queues)
+    return leases
 
 
 def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
@@ -56,6 +59,9 @@ def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
 
 def make_ready(tx: Transaction) -> list[str]:
     """Put due retries in line."""
+    due = tx.one("next_ready_at")
+    if due is None or due["ready_at"] is None or due["ready_at"] > tx.now:
+        return []
     ready = tx.all("make_ready", now=tx.now)
     tx.topics.update(f"queue:{row['queue']}" for row in ready)
     return [row["task_id"] for row in ready]
@@ -66,27 +72,37 @@ def _first_come(tx: Transaction, queue: str, n: int) -> list[Row]:
 
 
 def _fair(tx: Transaction, queue: str, n: int) -> list[Row]:
-    """Of the highest priority, the share with the fewest tasks under way goes first, then the oldest task."""
+    """The highest priority first, and within one priority share by share."""
     if tx.has("lock_fair_claim"):
         tx.one("lock_fair_claim")
-    top = tx.one("top_ready_priority", queue=queue)
-    if top is None:
-        return []
-    shares = tx.all("shares", queue=queue, priority=top["priority"])
-    turns = [(share["leased"], share["oldest"], share["share"]) for share in shares]
+    under_way = Counter({row["share"]: row["leased"] for row in tx.all("leased_by_share", queue=queue)})
+    chosen: list[Row] = []
+    below = _ABOVE_EVERY_PRIORITY
+    while len(chosen) < n:
+        top = tx.one("top_ready_priority", queue=queue, below=below)
+        if top is None:
+            break
+        below = top["priority"]
+        chosen += _fair_at(tx, queue, below, n - len(chosen), under_way)
+    return chosen
+
+
+def _fair_at(tx: Transaction, queue: str, priority: int, n: int, under_way: Counter[str]) -> list[Row]:
+    """The share with the fewest tasks under way goes first, then the one with the oldest task."""
+    shares = tx.all("shares", queue=queue, priority=priority)
+    turns = [(under_way[row["share"]], row["oldest"], row["share"]) for row in shares]
     heapq.heapify(turns)
     waiting: dict[str, list[Row]] = {}
     chosen: list[Row] = []
     while turns and len(chosen) < n:
-        leased, _, share = heapq.heappop(turns)
+        share = heapq.heappop(turns)[2]
         if share not in waiting:
-            waiting[share] = tx.all(
-                "ready_of_share", queue=queue, priority=top["priority"], share=share, limit=n
-            )
+            waiting[share] = tx.all("ready_of_share", queue=queue, priority=priority, share=share, limit=n)
         if waiting[share]:
             chosen.append(waiting[share].pop(0))
+            under_way[share] += 1
         if waiting[share]:
-            heapq.heappush(turns, (leased + 1, waiting[share][0]["seq"], share))
+            heapq.heappush(turns, (under_way[share], waiting[share][0]["seq"], share))
     return chosen
 
 

@@ -19,11 +19,11 @@ SELECT task_id, attempt, worker_id FROM tasks
 WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
   AND worker_id = :worker_id;
 
--- name: make_ready
-UPDATE tasks SET ready_at = NULL WHERE state = 'queued' AND ready_at <= :now RETURNING task_id, queue;
-
 -- name: next_ready_at
-SELECT min(ready_at) AS ready_at FROM tasks WHERE state = 'queued' AND ready_at IS NOT NULL;
+SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL;
+
+-- name: make_ready
+UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now RETURNING task_id, queue;
 
 -- name: overdue
 SELECT task_id FROM tasks
@@ -31,20 +31,17 @@ WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'c
 LIMIT :limit;
 
 -- name: expiring
+-- What a worker holds is left alone until it is finished.
 SELECT task_id FROM tasks
-WHERE expires_at IS NOT NULL AND state IN ('queued', 'succeeded', 'failed', 'cancelled', 'timed_out')
-  AND expires_at <= :now
+WHERE expires_at <= :now AND (state = 'queued' OR completed_at IS NOT NULL)
 ORDER BY expires_at LIMIT :limit;
 
 -- name: expire_task
 -- The record stays for a while, so that its owner can be told what became of it; what it held goes.
 UPDATE tasks SET state = :state, updated_at = :now, completed_at = coalesce(completed_at, :now), ready_at = NULL,
-                 idempotency_key = NULL, external_id = NULL, inputs_json = NULL, result_json = NULL, error_json = NULL,
-                 metrics_json = NULL, plain_logs = 0
+                 expires_at = NULL, idempotency_key = NULL, external_id = NULL, inputs_json = NULL, result_json = NULL,
+                 error_json = NULL, metrics_json = NULL, plain_logs = 0
 WHERE task_id = :task_id;
-
--- name: expired_before
-SELECT task_id, seq FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
 -- name: with_plain_logs
 SELECT task_id FROM tasks WHERE plain_logs = 1 AND completed_at < :finished_before
@@ -64,5 +61,7 @@ SELECT inputs_bytes, seconds, hint_s FROM runtimes WHERE tool_name = :tool_name 
 SELECT DISTINCT tool_name FROM runtimes;
 
 -- name: forget_runtimes
-DELETE FROM runtimes WHERE tool_name = :tool_name AND ended_at <= (
-    SELECT ended_at FROM runtimes WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT 1 OFFSET :keep);
+DELETE FROM runtimes WHERE tool_name = :tool_name AND (ended_at, task_id) <= (
+    SELECT ended_at, task_id FROM runtimes WHERE tool_name = :tool_name
+    ORDER BY ended_at DESC, task_id DESC LIMIT 1 OFFSET :keep)
+RETURNING task_id;

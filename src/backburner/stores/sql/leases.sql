@@ -1,27 +1,30 @@
 -- Working on tasks: claiming, the attempt's own writes, and the transitions. Runs on both.
 
 -- name: top_ready_priority
-SELECT priority FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+SELECT priority FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND priority < :below
 ORDER BY priority DESC LIMIT 1;
 
 -- name: shares
--- Every share that has a ready task at this priority, how many of its tasks are worked on, and its oldest
--- task. Walks from share to share through the index, so that the length of the queue does not matter.
+-- Every share that has a ready task at this priority, with its oldest one. Walks from share to share through
+-- the index, so that the length of the queue does not matter.
 WITH RECURSIVE walk (share) AS (
     SELECT min(share) FROM tasks
-    WHERE queue = :queue AND priority = :priority AND state = 'queued' AND ready_at IS NULL AND share <> ''
+    WHERE queue = :queue AND priority = :priority AND state = 'queued' AND ready_at IS NULL
     UNION ALL
     SELECT (SELECT min(t.share) FROM tasks t
             WHERE t.queue = :queue AND t.priority = :priority AND t.state = 'queued' AND t.ready_at IS NULL
-              AND t.share <> '' AND t.share > walk.share)
+              AND t.share > walk.share)
     FROM walk WHERE walk.share IS NOT NULL)
 SELECT walk.share AS share,
-       (SELECT count(*) FROM tasks l WHERE l.queue = :queue AND l.share = walk.share AND l.state IN
-            ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND l.share <> '') AS leased,
        (SELECT min(t.seq) FROM tasks t
         WHERE t.queue = :queue AND t.priority = :priority AND t.share = walk.share
-          AND t.state = 'queued' AND t.ready_at IS NULL AND t.share <> '') AS oldest
+          AND t.state = 'queued' AND t.ready_at IS NULL) AS oldest
 FROM walk WHERE walk.share IS NOT NULL;
+
+-- name: leased_by_share
+SELECT share, count(*) AS leased FROM tasks
+WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND queue = :queue
+GROUP BY share;
 
 -- name: lease_task
 UPDATE tasks SET state = :state, attempt = :attempt, worker_id = :worker_id, updated_at = :now, ready_at = NULL,

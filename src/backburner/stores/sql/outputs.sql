@@ -1,8 +1,9 @@
--- Logs, artifacts, checkpoints and questions. Runs on both.
+-- Logs, artifacts, checkpoints and questions. Runs on both. What is reported twice is kept once.
 
 -- name: insert_log
 INSERT INTO task_logs (task_id, seq, ts, stream, level, line)
-VALUES (:task_id, :seq, :ts, :stream, :level, :line);
+VALUES (:task_id, :seq, :ts, :stream, :level, :line)
+ON CONFLICT DO NOTHING;
 
 -- name: plain_logs
 SELECT seq, ts, stream, level, line FROM task_logs
@@ -22,7 +23,8 @@ DELETE FROM task_log_chunks WHERE task_id = :task_id;
 
 -- name: insert_artifact
 INSERT INTO artifacts (artifact_id, task_id, attempt, name, kind, size_bytes, sha256, path, created_at)
-VALUES (:artifact_id, :task_id, :attempt, :name, :kind, :size_bytes, :sha256, :path, :created_at);
+VALUES (:artifact_id, :task_id, :attempt, :name, :kind, :size_bytes, :sha256, :path, :created_at)
+ON CONFLICT DO NOTHING;
 
 -- name: artifacts
 SELECT * FROM artifacts WHERE task_id = :task_id ORDER BY created_at, artifact_id;
@@ -42,14 +44,16 @@ DELETE FROM checkpoints WHERE task_id = :task_id;
 
 -- name: ask
 INSERT INTO input_requests (task_id, key, attempt, method, params_json, asked_at)
-VALUES (:task_id, :key, :attempt, :method, :params_json, :asked_at);
+VALUES (:task_id, :key, :attempt, :method, :params_json, :asked_at)
+ON CONFLICT DO NOTHING;
 
 -- name: input_requests
 SELECT * FROM input_requests WHERE task_id = :task_id ORDER BY asked_at, key;
 
 -- name: answer
 UPDATE input_requests SET answered_at = :now, action = :action, content_json = :content_json
-WHERE task_id = :task_id AND key = :key AND attempt = :attempt AND answered_at IS NULL;
+WHERE task_id = :task_id AND key = :key AND attempt = :attempt AND answered_at IS NULL
+RETURNING key;
 
 -- name: open_questions
 SELECT count(*) AS open FROM input_requests

@@ -6,12 +6,15 @@ SELECT * FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NU
 ORDER BY priority DESC, seq LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: ready_task
-SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL FOR UPDATE SKIP LOCKED;
+SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL FOR UPDATE;
 
 -- name: ready_of_share
 SELECT * FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
-  AND state = 'queued' AND ready_at IS NULL AND share <> ''
+  AND state = 'queued' AND ready_at IS NULL
 ORDER BY seq LIMIT :limit FOR UPDATE SKIP LOCKED;
+
+-- name: expired_before
+SELECT task_id, seq FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
 -- name: lock_task
 SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested

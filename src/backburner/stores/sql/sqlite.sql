@@ -10,8 +10,13 @@ SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at I
 
 -- name: ready_of_share
 SELECT * FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
-  AND state = 'queued' AND ready_at IS NULL AND share <> ''
+  AND state = 'queued' AND ready_at IS NULL
 ORDER BY seq LIMIT :limit;
+
+-- name: expired_before
+-- Left alone, SQLite walks everything that has expired through tasks_by_state.
+SELECT task_id, seq FROM tasks INDEXED BY tasks_expired
+WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
 -- name: lock_task
 SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested

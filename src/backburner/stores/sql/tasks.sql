@@ -46,8 +46,10 @@ WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'c
 -- How many ready tasks are ahead of this one, and itself; counts no further than :limit.
 SELECT count(*) AS position FROM (
     SELECT 1 FROM tasks
-    WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
-      AND (priority > :priority OR (priority = :priority AND seq <= :seq))
+    WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND priority > :priority
+    UNION ALL
+    SELECT 1 FROM tasks
+    WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND priority = :priority AND seq <= :seq
     LIMIT :limit) AS ahead;
 
 -- name: get_task
@@ -57,47 +59,66 @@ SELECT * FROM task_whole WHERE task_id = :task_id;
 SELECT * FROM task_whole WHERE owner = :owner AND external_id = :external_id;
 
 -- name: count_states
+SELECT state, count(*) AS tasks FROM tasks GROUP BY state;
+
+-- name: count_states_of_owner
+SELECT state, count(*) AS tasks FROM tasks WHERE owner = :owner AND completed_at IS NOT NULL GROUP BY state
+UNION ALL
+-- The coalesce keeps the planner from a walk along all tasks of the owner.
 SELECT state, count(*) AS tasks FROM tasks
-WHERE (CAST(:owner AS TEXT) IS NULL OR owner = :owner) GROUP BY state;
+WHERE state IN ('queued', 'scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
+  AND coalesce(owner, '') = :owner GROUP BY state;
+
+-- name: first_since
+-- Task ids sort by age, so this is where a list of what came since then may end.
+SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
+
+-- fragment: filters
+-- The filters that need no index of their own.
+      AND t.seq < :before_seq AND t.seq >= :from_seq AND t.submitted_at > :submitted_after
+      AND (CAST(:state AS TEXT) IS NULL OR t.state = :state)
+      AND (CAST(:tool_name AS TEXT) IS NULL OR t.tool_name = :tool_name)
+      AND (CAST(:parent_id AS TEXT) IS NULL OR t.parent_id = :parent_id)
+      AND (CAST(:owner AS TEXT) IS NULL OR t.owner = :owner)
 
 -- fragment: page
--- The filters that need no index of their own, and the page.
-      AND seq < :before_seq AND submitted_at > :submitted_after
-      AND (CAST(:state AS TEXT) IS NULL OR state = :state)
-      AND (CAST(:tool_name AS TEXT) IS NULL OR tool_name = :tool_name)
-      AND (CAST(:parent_id AS TEXT) IS NULL OR parent_id = :parent_id)
-ORDER BY seq DESC LIMIT :limit;
+{filters}
+ORDER BY t.seq DESC LIMIT :limit;
 
 -- name: list_all
-SELECT * FROM task_summary WHERE 1 = 1
+SELECT t.* FROM task_summary t WHERE 1 = 1
 {page}
 
--- name: list_unfinished
--- Of one state that is not final, anyone's.
-SELECT * FROM task_summary
-WHERE state = :state
-  AND state IN ('queued', 'scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
+-- name: list_state
+SELECT t.* FROM task_summary t WHERE t.state = :state
 {page}
 
--- name: list_owner_state
-SELECT * FROM task_summary WHERE owner = :owner AND state = :state
+-- name: list_owner
+SELECT t.* FROM task_summary t WHERE t.owner = :owner
+{page}
+
+-- name: list_owner_finished
+-- Of one final state.
+SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.state = :state AND t.completed_at IS NOT NULL
 {page}
 
 -- name: list_owner_tool
-SELECT * FROM task_summary WHERE owner = :owner AND tool_name = :tool_name
+SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
 {page}
 
 -- name: list_parent
-SELECT * FROM task_summary WHERE parent_id = :parent_id AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
+SELECT t.* FROM task_summary t WHERE t.parent_id = :parent_id
 {page}
 
 -- name: list_owner_tag
-SELECT * FROM task_summary WHERE seq IN (SELECT seq FROM task_tags WHERE owner = :owner AND tag = :tag)
-{page}
+SELECT t.* FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.owner = :owner AND g.tag = :tag
+{filters}
+ORDER BY g.seq DESC LIMIT :limit;
 
 -- name: list_tag
-SELECT * FROM task_summary WHERE seq IN (SELECT seq FROM task_tags WHERE tag = :tag)
-{page}
+SELECT t.* FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.tag = :tag
+{filters}
+ORDER BY g.seq DESC LIMIT :limit;
 
 -- name: events
 SELECT * FROM task_events WHERE task_id = :task_id ORDER BY seq;

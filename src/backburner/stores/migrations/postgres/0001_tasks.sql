@@ -49,25 +49,22 @@ CREATE UNIQUE INDEX tasks_idempotency ON tasks (owner, tool_name, idempotency_ke
     WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX tasks_external ON tasks (owner, external_id) WHERE external_id IS NOT NULL;
 
--- Claiming: only what can be claimed now is here, so it stays small; by share only where shares are used.
+-- Claiming: only what can be claimed now is here, so it stays small.
 CREATE INDEX tasks_ready ON tasks (queue, priority DESC, seq)
     WHERE state = 'queued' AND ready_at IS NULL;
 CREATE INDEX tasks_ready_by_share ON tasks (queue, priority, share, seq)
-    WHERE state = 'queued' AND ready_at IS NULL AND share <> '';
-CREATE INDEX tasks_due ON tasks (ready_at) WHERE state = 'queued' AND ready_at IS NOT NULL;
-CREATE INDEX tasks_leased_by_share ON tasks (queue, share)
-    WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND share <> '';
+    WHERE state = 'queued' AND ready_at IS NULL;
+CREATE INDEX tasks_due ON tasks (ready_at) WHERE ready_at IS NOT NULL;
 
--- Listing, newest first. A list of all states walks each of them and merges.
-CREATE INDEX tasks_by_owner_state ON tasks (owner, state, seq);
+-- Listing, newest first. The states of unfinished tasks change often, so only one index has them.
+CREATE INDEX tasks_by_owner ON tasks (owner, seq);
 CREATE INDEX tasks_by_owner_tool ON tasks (owner, tool_name, seq);
 CREATE INDEX tasks_by_parent ON tasks (parent_id, seq) WHERE parent_id IS NOT NULL;
-CREATE INDEX tasks_unfinished ON tasks (state, seq)
-    WHERE state IN ('queued', 'scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling');
+CREATE INDEX tasks_by_state ON tasks (state, seq);
+CREATE INDEX tasks_finished_by_owner ON tasks (owner, state, seq) WHERE completed_at IS NOT NULL;
 
--- Expiry: a task that a worker holds is left alone until it is finished.
-CREATE INDEX tasks_expiring ON tasks (expires_at)
-    WHERE expires_at IS NOT NULL AND state IN ('queued', 'succeeded', 'failed', 'cancelled', 'timed_out');
+-- Expiry, then purge.
+CREATE INDEX tasks_expiring ON tasks (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX tasks_expired ON tasks (updated_at) WHERE state = 'expired';
 
 -- Finished tasks whose logs are not compressed yet.

@@ -1,0 +1,31 @@
+"""The suite that any store must pass."""
+
+from __future__ import annotations
+
+from .claiming import Claiming
+from .keeping import Keeping
+from .racing import Racing
+from .reading import Reading
+from .reporting import Reporting
+from .retrying import Retrying
+from .steering import Steering
+from .submitting import Submitting
+from .walk import Walk
+from .watching import Watching
+
+
+class StoreContract(
+    Submitting, Reading, Claiming, Reporting, Retrying, Steering, Keeping, Watching, Racing, Walk
+):
+    """What `backburner.store.Store` promises, as tests. Subclass it and say where an empty store is:
+
+        class TestMyStore(StoreContract):
+            open_store = staticmethod(my_package.open_store)
+
+            @pytest.fixture
+            def store_url(self, tmp_path):
+                return f"mine://{tmp_path}/tasks"
+
+    `open_store(url, clock=…)` opens the store; it is a function at the top of a module, so that
+    other processes find it, too. `store_url` names a new, empty store for each test.
+    """

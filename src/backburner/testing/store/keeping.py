@@ -1,0 +1,223 @@
+"""Keeping house: lost workers, time limits, expiry, purge, logs, runtimes, and the one keeper."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from ...errors import TaskNotFound
+from ...lifecycle import State
+from ...store import Checkpointed, Failed, Logged, Runtime, Started, Store, Succeeded
+from ...task import LogLine, Retry
+from ..clock import FakeClock
+from .base import CRASH, QUEUE, WithWork, Work
+
+
+class Keeping(WithWork):
+    # -- lost workers
+
+    def test_an_attempt_without_heartbeat_is_lost_and_tried_again(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        silent, alive = work.started(worker="w1"), work.started(worker="w2")
+        waiting = work.queued()
+        clock.advance(30)
+        store.heartbeat([alive], [])
+        assert store.lose(heartbeat_before=clock.now_ms()) == [silent.task_id]
+        task = store.get(silent.task_id)
+        assert (task.state, task.failures) == (State.QUEUED, 1)
+        assert store.attempts(silent.task_id)[0].error == task.error
+        assert task.error is not None
+        assert task.error.type == "worker_lost"
+        assert (work.state(alive.task_id), work.state(waiting)) == (State.RUNNING, State.QUEUED)
+        assert store.lose(heartbeat_before=clock.now_ms()) == []
+
+    def test_a_lost_attempt_without_a_further_try_has_failed(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.started(retry=Retry(max_attempts=1))
+        clock.advance(1)
+        store.lose(heartbeat_before=clock.now_ms())
+        task = store.get(lease.task_id)
+        assert task.state is State.FAILED
+        assert task.error is not None
+        assert task.error.type == "worker_lost"
+
+    def test_a_lost_attempt_that_was_being_cancelled_is_cancelled(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.started()
+        store.cancel(lease.task_id)
+        clock.advance(1)
+        store.lose(heartbeat_before=clock.now_ms())
+        assert work.state(lease.task_id) == State.CANCELLED
+
+    def test_the_tasks_of_a_worker_that_is_known_to_be_gone_are_lost_at_once(
+        self, store: Store, work: Work
+    ) -> None:
+        gone, alive = work.claimed(worker="w1"), work.started(worker="w2")
+        assert store.lose(workers=["w1", "unknown"]) == [gone.task_id]
+        assert (work.state(gone.task_id), work.state(alive.task_id)) == (State.QUEUED, State.RUNNING)
+
+    def test_no_more_than_the_limit_is_lost_at_a_time(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        leases = [work.started() for _ in range(5)]
+        clock.advance(1)
+        lost = [store.lose(heartbeat_before=clock.now_ms(), limit=2) for _ in range(4)]
+        assert [len(bite) for bite in lost] == [2, 2, 1, 0]
+        assert sorted(chain(*lost)) == sorted(lease.task_id for lease in leases)
+
+    # -- time limits
+
+    def test_a_task_that_nobody_ended_in_time_times_out(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease, other = work.claimed(), work.started()
+        store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+        clock.advance(2)
+        assert store.time_out() == []  # its holder gets the time to end it itself
+        clock.advance(120)
+        assert store.time_out() == [lease.task_id]
+        assert (work.state(lease.task_id), work.state(other.task_id)) == (State.TIMED_OUT, State.RUNNING)
+        assert store.time_out() == []
+
+    def test_the_time_limit_of_an_attempt_does_not_bind_the_next(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.claimed()
+        store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+        store.lose(workers=["w1"])
+        work.start(work.claim(lease.task_id))
+        clock.advance(120)
+        assert store.time_out() == []
+
+    # -- expiry
+
+    def test_tasks_past_their_time_to_live_expire_and_what_they_held_goes(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        soon = clock.now_ms() + 1000
+        lease = work.asking(expires_at=soon, idempotency_key="k", external_id="e")
+        artifact = work.artifact(lease)
+        line = LogLine(1, 1, "stdout", "info", "x")
+        store.report(lease, Logged((line,)), Checkpointed("1"), artifact, Succeeded('{"secret":1}'))
+        queued, kept = work.queued(expires_at=soon), work.queued(expires_at=soon + 1)
+        forever = work.queued()
+        assert store.expire() == []
+        clock.advance(1)
+        assert sorted(store.expire()) == sorted([lease.task_id, queued])
+        for task_id in (lease.task_id, queued):
+            task = store.get(task_id)
+            assert (task.state, task.inputs, task.result) == (State.EXPIRED, None, None)
+        assert store.logs(lease.task_id) == []
+        assert store.artifacts(lease.task_id) == []
+        assert store.input_requests(lease.task_id) == []
+        assert work.signals(lease.task_id)[-1] == "expire"
+        assert store.find("e", "ann") is None
+        assert work.submit(idempotency_key="k").created
+        assert (work.state(kept), work.state(forever)) == (State.QUEUED, State.QUEUED)
+        assert store.expire() == []
+
+    def test_a_task_under_way_does_not_expire_before_it_ends(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.started(expires_at=clock.now_ms() + 1000)
+        clock.advance(2)
+        assert store.expire() == []
+        store.report(lease, Succeeded("1"))
+        assert store.expire() == [lease.task_id]
+
+    def test_an_expired_task_is_forgotten_by_the_purge(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        task_id = work.queued(expires_at=clock.now_ms(), tags=("t",))
+        store.expire()
+        clock.advance(10)
+        assert store.purge(before=clock.now_ms() - 10_000) == []
+        assert store.purge(before=clock.now_ms()) == [task_id]
+        with pytest.raises(TaskNotFound):
+            store.get(task_id)
+        assert store.events(task_id) == []
+        assert store.purge(before=clock.now_ms()) == []
+
+    # -- logs
+
+    def test_packed_logs_are_read_through_the_same_cursors(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.started()
+        lines = [LogLine(n, 1000 + n, "stderr", "error", f"é\n{n}\r\u2028") for n in range(1, 401)]
+        store.report(lease, Logged(tuple(lines)), Failed(CRASH))
+        unfinished = work.started()
+        store.report(unfinished, Logged((lines[0],)))
+        clock.advance(10)
+        assert store.pack_logs(finished_before=clock.now_ms()) == [lease.task_id]
+        assert store.pack_logs(finished_before=clock.now_ms()) == []
+        assert store.logs(lease.task_id, limit=1000) == lines
+        assert store.logs(lease.task_id, after=398) == lines[398:]
+        assert store.logs(lease.task_id, after=10, limit=5) == lines[10:15]
+        assert store.logs(unfinished.task_id) == [lines[0]]
+
+    def test_lines_of_a_later_attempt_follow_the_packed_ones(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        def line(seq: int) -> LogLine:
+            return LogLine(seq, 1, "stdout", "info", str(seq))
+
+        lease = work.started()
+        store.report(lease, Logged((line(1), line(2))), Failed(CRASH))
+        clock.advance(1)
+        store.pack_logs(finished_before=clock.now_ms())
+        store.retry(lease.task_id)
+        again = work.start(work.claim(lease.task_id))
+        assert again.last_log_seq == 2
+        store.report(again, Logged((line(3),)), Failed(CRASH))
+        assert store.logs(lease.task_id) == [line(1), line(2), line(3)]
+        clock.advance(1)
+        store.pack_logs(finished_before=clock.now_ms())
+        assert store.logs(lease.task_id, after=1) == [line(2), line(3)]
+
+    # -- runtimes
+
+    def test_the_latest_runtimes_of_each_tool_are_remembered(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        for seconds in (1, 2, 3, 4):
+            lease = work.started()
+            clock.advance(seconds)
+            store.report(lease, Succeeded("1"))
+        store.report(work.started(tool_name="index"), Succeeded("1"))
+        assert [runtime.seconds for runtime in store.runtimes("relax")] == [4, 3, 2, 1]
+        assert store.runtimes("relax", limit=1) == [Runtime(2, 4.0, None)]
+        assert store.forget_runtimes(keep=2) == 2
+        assert [runtime.seconds for runtime in store.runtimes("relax")] == [4, 3]
+        assert len(store.runtimes("index")) == 1
+
+    def test_runs_that_ended_in_the_same_moment_are_counted_one_by_one(
+        self, store: Store, work: Work
+    ) -> None:
+        for _ in range(4):
+            store.report(work.started(), Succeeded("1"))
+        assert store.forget_runtimes(keep=3) == 1
+        assert len(store.runtimes("relax")) == 3
+
+    # -- the one keeper
+
+    def test_there_is_one_keeper_until_its_time_is_over(self, store: Store, clock: FakeClock) -> None:
+        assert store.keep("a", lease_s=10)
+        assert not store.keep("b", lease_s=10)
+        clock.advance(9)
+        assert store.keep("a", lease_s=10)
+        clock.advance(9)
+        assert not store.keep("b", lease_s=10)
+        clock.advance(1)
+        assert store.keep("b", lease_s=10)
+        assert not store.keep("a", lease_s=10)
+
+    def test_a_task_that_was_lost_goes_to_the_next_worker(self, store: Store, work: Work) -> None:
+        lease = work.started()
+        store.lose(workers=["w1"])
+        (again,) = store.claim([QUEUE], ["w2"])
+        assert (again.task_id, again.attempt, again.worker_id) == (lease.task_id, 2, "w2")

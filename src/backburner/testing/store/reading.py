@@ -1,0 +1,164 @@
+"""Reading: pages and their filters, counters, logs, the store's own facts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from ...errors import ArtifactNotFound
+from ...lifecycle import State
+from ...store import Failed, Logged, QueueDepth, Store, Succeeded, TaskQuery
+from ...task import LogLine
+from ..clock import FakeClock
+from .base import CRASH, QUEUE, WithWork, Work
+
+
+def ids(store: Store, **query: object) -> list[str]:
+    return [task.task_id for task in store.page(TaskQuery(**query))]  # type: ignore[arg-type]
+
+
+class Reading(WithWork):
+    def test_a_page_is_newest_first_and_leaves_out_what_is_large(self, store: Store, work: Work) -> None:
+        lease = work.started({"a": 1})
+        store.report(lease, Succeeded('{"b":2}'))
+        newer = work.queued()
+        page = store.page(TaskQuery())
+        assert [task.task_id for task in page] == [newer, lease.task_id]
+        whole = store.get(lease.task_id)
+        assert whole.result == {"b": 2}
+        assert page[1] == replace(whole, inputs=None, result=None)
+
+    def test_pages_follow_each_other_without_gap_or_overlap(self, store: Store, work: Work) -> None:
+        submitted = [work.queued() for _ in range(7)]
+        found: list[str] = []
+        before = None
+        while page := store.page(TaskQuery(before_seq=before, limit=3)):
+            found += [task.task_id for task in page]
+            before = page[-1].seq
+            work.queued()  # what comes later is not part of the walk
+        assert found == submitted[::-1]
+
+    def test_filters_choose_and_combine(self, store: Store, work: Work, clock: FakeClock) -> None:
+        parent = work.queued(tags=("a", "b"))
+        child = work.queued(parent_id=parent, tool_name="index")
+        bobs = work.queued(owner="bob", tags=("a",))
+        failed = work.started(tags=("b",))
+        store.report(failed, Failed(CRASH))
+        clock.advance(10)
+        later = work.queued(tool_name="index")
+        everyones = [later, failed.task_id, bobs, child, parent]
+
+        assert ids(store) == everyones
+        assert ids(store, owner="bob") == [bobs]
+        assert ids(store, owner="ann") == [later, failed.task_id, child, parent]
+        assert ids(store, states=frozenset({State.QUEUED})) == [later, bobs, child, parent]
+        assert ids(store, states=frozenset({State.FAILED})) == [failed.task_id]
+        assert ids(store, owner="ann", states=frozenset({State.FAILED, State.QUEUED})) == [
+            later,
+            failed.task_id,
+            child,
+            parent,
+        ]
+        assert ids(store, owner="bob", states=frozenset({State.FAILED})) == []
+        assert ids(store, tool_name="index") == [later, child]
+        assert ids(store, owner="ann", tool_name="index") == [later, child]
+        assert ids(store, parent_id=parent) == [child]
+        assert ids(store, parent_id=parent, owner="bob") == []
+        assert ids(store, tags_any=("a", "b")) == [failed.task_id, bobs, parent]
+        assert ids(store, tags_any=("a", "b"), limit=2) == [failed.task_id, bobs]
+        assert ids(store, owner="ann", tags_any=("a",)) == [parent]
+        assert ids(store, owner="ann", tags_any=("b",), states=frozenset({State.FAILED})) == [failed.task_id]
+        assert ids(store, submitted_after=clock.now_ms() - 1) == [later]
+        assert ids(store, submitted_after=clock.now_ms() - 1, owner="bob") == []
+        assert ids(store, submitted_after=clock.now_ms() + 3_600_000) == []
+
+    def test_states_are_counted_for_all_and_for_one_owner(self, store: Store, work: Work) -> None:
+        work.queued()
+        work.queued(owner="bob")
+        store.report(work.started(), Succeeded("1"))
+        work.started(owner="bob")
+        assert store.count_states() == {State.QUEUED: 2, State.SUCCEEDED: 1, State.RUNNING: 1}
+        assert store.count_states("bob") == {State.QUEUED: 1, State.RUNNING: 1}
+        assert store.count_states("nobody") == {}
+
+    def test_the_depth_of_each_queue_is_always_what_a_count_gives(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        chance = random.Random(7)
+        tasks: list[str] = []
+
+        def submit() -> None:
+            tasks.append(work.queued(queue=chance.choice(["q1", "q2"]), priority=chance.choice([0, 5])))
+
+        def claim() -> None:
+            for lease in store.claim(["q1", "q2"], ["w1", "w2"]):
+                if chance.random() < 0.7:
+                    store.report(work.start(lease), Failed(CRASH))
+
+        def steer() -> None:
+            task = store.get(chance.choice(tasks))
+            if task.finished and chance.random() < 0.5:
+                store.retry(task.task_id)
+            elif task.finished:
+                store.delete(task.task_id)
+                tasks.remove(task.task_id)
+            else:
+                store.cancel(task.task_id)
+
+        submit()
+        for _ in range(80):
+            chance.choice([submit, submit, claim, steer] if tasks else [submit])()
+            counted = Counter(
+                (task.queue, task.state is State.QUEUED)
+                for task in map(store.get, tasks)
+                if not task.finished
+            )
+            for depth in store.queue_depths():
+                assert depth == QueueDepth(
+                    depth.queue, counted.pop((depth.queue, True), 0), counted.pop((depth.queue, False), 0)
+                )
+            assert not counted
+
+    # -- logs
+
+    def test_logs_are_read_by_cursor(self, store: Store, work: Work) -> None:
+        lease = work.started()
+        lines = tuple(LogLine(n, 1000 + n, "stdout", "info", f"line {n} é") for n in range(1, 8))
+        store.report(lease, Logged(lines[:4]))
+        store.report(lease, Logged(lines[4:]))
+        assert store.logs(lease.task_id) == list(lines)
+        assert store.logs(lease.task_id, after=2, limit=3) == list(lines[2:5])
+        assert store.logs(lease.task_id, after=7) == []
+
+    def test_an_unknown_artifact_is_not_found(self, store: Store) -> None:
+        with pytest.raises(ArtifactNotFound):
+            store.artifact("art_none")
+
+    # -- the store itself
+
+    def test_the_secret_is_long_and_stays_the_same(self, store: Store, store_url: str) -> None:
+        assert len(store.secret()) >= 32
+        reopened = self.open_store(store_url)
+        try:
+            assert reopened.secret() == store.secret()
+        finally:
+            reopened.close()
+
+    def test_the_version_is_that_of_the_last_migration(self, store: Store, store_url: str) -> None:
+        reopened = self.open_store(store_url)
+        try:
+            assert reopened.version() == store.version() >= 1
+        finally:
+            reopened.close()
+
+    def test_an_empty_store_is_empty(self, store: Store) -> None:
+        assert store.page(TaskQuery()) == []
+        assert store.queue_depths() == []
+        assert store.count_states() == {}
+        assert store.workers() == []
+        assert store.runtimes("relax") == []
+        assert store.next_ready_at() is None
+        assert store.claim([QUEUE], ["w1"]) == []

@@ -1,0 +1,178 @@
+"""Submitting: what is kept, idempotency, admission."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ...errors import IdempotencyConflict, QueueFull, TaskNotFound
+from ...lifecycle import State
+from ...store import QueueDepth, Store
+from ...task import Resources, Retry
+from ..clock import FakeClock
+from .base import QUEUE, WithWork, Work, new_task
+
+
+class Submitting(WithWork):
+    def test_a_submitted_task_is_read_back_as_it_was_given(self, store: Store, clock: FakeClock) -> None:
+        new = new_task(
+            clock,
+            {"structure": "Si8", "größe": [1, 2.5, None, True]},
+            target="module:lab#lab",
+            priority=-3,
+            tags=("project:x", "urgent"),
+            ttl_s=60.5,
+            expires_at=clock.now_ms() + 60_500,
+            resources=Resources(max_runtime_s=1.5, cpu=2, memory_mb=512, scratch_mb=9),
+            retry=Retry(max_attempts=5, backoff_s=0.5, on=("worker_lost", "OSError")),
+            idempotency_key="key",
+            external_id="ext",
+            parent_id="tsk_parent",
+            hint_s=3.0,
+            estimate_s=4.5,
+            traceparent="00-aa-bb-01",
+            meta={"isolation": "warm", "nested": {"a": [1]}},
+        )
+        returned = store.submit(new)
+        assert returned.created
+        assert returned.position == 1
+        task = store.get(new.task_id)
+        assert task == returned.task
+        assert task.state is State.QUEUED
+        assert task.inputs == {"structure": "Si8", "größe": [1, 2.5, None, True]}
+        assert (task.owner, task.tool_name, task.queue, task.target) == (
+            "ann",
+            "relax",
+            QUEUE,
+            "module:lab#lab",
+        )
+        assert (task.priority, task.tags, task.ttl_s) == (-3, ("project:x", "urgent"), 60.5)
+        assert (task.resources, task.retry, task.max_attempts) == (new.resources, new.retry, 5)
+        assert (task.idempotency_key, task.external_id, task.parent_id) == ("key", "ext", "tsk_parent")
+        assert (task.estimate_s, task.traceparent, dict(task.meta)) == (4.5, "00-aa-bb-01", dict(new.meta))
+        assert (task.submitted_at, task.expires_at) == (clock.now_ms(), clock.now_ms() + 60_500)
+        assert (task.attempt, task.failures, task.result, task.error) == (0, 0, None, None)
+
+    def test_the_first_line_of_the_trail_says_that_it_was_submitted(self, store: Store, work: Work) -> None:
+        (event,) = store.events(work.queued())
+        assert (event.signal, event.from_state, event.to_state, event.attempt) == (
+            "submit",
+            None,
+            "queued",
+            0,
+        )
+
+    def test_a_task_is_there_when_the_store_is_opened_again(
+        self, store: Store, store_url: str, work: Work
+    ) -> None:
+        task_id = work.queued({"a": 1})
+        reopened = self.open_store(store_url)
+        try:
+            assert reopened.get(task_id).inputs == {"a": 1}
+        finally:
+            reopened.close()
+
+    def test_an_unknown_task_is_not_found(self, store: Store, clock: FakeClock) -> None:
+        with pytest.raises(TaskNotFound):
+            store.get(new_task(clock).task_id)
+
+    def test_anothers_task_is_not_found_and_anyones_is(self, store: Store, work: Work) -> None:
+        task_id = work.queued(owner="ann")
+        assert store.get(task_id, "ann") == store.get(task_id)
+        with pytest.raises(TaskNotFound):
+            store.get(task_id, "bob")
+
+    # -- idempotency
+
+    def test_the_same_key_and_inputs_give_the_first_task_back(self, store: Store, work: Work) -> None:
+        first = work.submit({"a": 1}, idempotency_key="k")
+        second = work.submit({"a": 1}, idempotency_key="k")
+        assert first.created
+        assert not second.created
+        assert second.task == first.task
+        assert second.position == 1
+        assert store.queue_depths() == [QueueDepth(QUEUE, queued=1, leased=0)]
+
+    def test_the_same_key_with_other_inputs_is_a_conflict_and_writes_nothing(self, work: Work) -> None:
+        first = work.queued({"a": 1}, idempotency_key="k")
+        before = work.everything(first)
+        with pytest.raises(IdempotencyConflict) as conflict:
+            work.submit({"a": 2}, idempotency_key="k")
+        assert conflict.value.details["task_id"] == first
+        assert work.everything(first) == before
+
+    def test_a_key_belongs_to_one_owner_and_one_tool(self, work: Work) -> None:
+        tasks = [
+            work.submit({"a": 1}, idempotency_key="k"),
+            work.submit({"a": 2}, idempotency_key="k", owner="bob"),
+            work.submit({"a": 3}, idempotency_key="k", tool_name="index"),
+        ]
+        assert [submission.created for submission in tasks] == [True, True, True]
+
+    def test_the_same_key_finds_a_finished_task(self, store: Store, work: Work) -> None:
+        first = work.queued({"a": 1}, idempotency_key="k")
+        store.cancel(first)
+        again = work.submit({"a": 1}, idempotency_key="k")
+        assert (again.task.task_id, again.created, again.position) == (first, False, None)
+
+    def test_an_external_id_names_one_task_of_its_owner(self, store: Store, work: Work) -> None:
+        task_id = work.queued({"a": 1}, external_id="job-7")
+        assert work.submit({"a": 1}, external_id="job-7").task.task_id == task_id
+        found = store.find("job-7", "ann")
+        assert found is not None
+        assert found.task_id == task_id
+        assert store.find("job-7", "bob") is None
+        assert store.find("job-8", "ann") is None
+        with pytest.raises(IdempotencyConflict):
+            work.submit({"a": 2}, external_id="job-7")
+
+    def test_racing_identical_submissions_from_threads_make_one_task(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        def submit(number: int) -> tuple[str, bool]:
+            submission = store.submit(new_task(clock, {"a": 1}, idempotency_key=f"k{number % 5}"))
+            return submission.task.task_id, submission.created
+
+        with ThreadPoolExecutor(16) as threads:
+            submitted = list(threads.map(submit, range(80)))
+        assert len({task_id for task_id, _ in submitted}) == 5
+        assert sum(created for _, created in submitted) == 5
+        assert store.count_states() == {State.QUEUED: 5}
+
+    # -- admission and position
+
+    def test_a_full_queue_takes_no_more_and_another_queue_still_does(self, store: Store, work: Work) -> None:
+        for _ in range(3):
+            work.submit(queue_cap=3)
+        before = store.count_states()
+        with pytest.raises(QueueFull) as full:
+            work.submit(queue_cap=3)
+        assert full.value.details["length"] == 3
+        assert full.value.details["retry_after_s"] > 0
+        assert store.count_states() == before
+        assert work.submit(queue="cpu_heavy", queue_cap=3).created
+
+    def test_a_full_queue_still_gives_back_the_task_of_a_known_key(self, work: Work) -> None:
+        first = work.submit({"a": 1}, idempotency_key="k", queue_cap=1)
+        assert work.submit({"a": 1}, idempotency_key="k", queue_cap=1).task == first.task
+
+    def test_a_queue_takes_more_when_a_task_has_left_it(self, work: Work) -> None:
+        first = work.queued(queue_cap=1)
+        work.claim(first)
+        assert work.submit(queue_cap=1).created
+
+    def test_the_position_counts_what_goes_first(self, store: Store, work: Work) -> None:
+        first = work.submit(priority=0)
+        urgent = work.submit(priority=9)
+        last = work.submit(priority=0)
+        assert [first.position, urgent.position, last.position] == [1, 1, 3]
+
+        def position(task_id: str, limit: int = 500) -> int | None:
+            return store.position(store.get(task_id), limit)
+
+        ids = [submission.task.task_id for submission in (urgent, first, last)]
+        assert [position(task_id) for task_id in ids] == [1, 2, 3]
+        assert position(ids[2], limit=2) == 2
+        work.claim(ids[0])
+        assert [position(task_id) for task_id in ids] == [None, 1, 2]

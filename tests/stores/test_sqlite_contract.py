@@ -1,0 +1,13 @@
+"""SQLite passes the suite that any store must pass."""
+
+from pathlib import Path
+
+import pytest
+
+from backburner.testing import StoreContract
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def store_url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/tasks.db"
