@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code: settings and errors. Run it after changing either; a test compares.
+"""Writes the pages that come from the code. Run it after changing settings or errors; a test compares.
 
 python docs/generate.py
 """
