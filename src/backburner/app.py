@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -43,7 +43,31 @@ class Backburner:
         self.settings = Settings.load(name, settings, file=config)
         self.tools = Registry()
         self.target = target_of_caller(sys._getframe(1), name)
+        #: The MCP server that offers the tools: the one attached to, or one made when first needed.
+        self.server: Any = None
         self._lock = threading.Lock()
+
+    @classmethod
+    def attach(
+        cls,
+        server: Any,
+        slow: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
+        *,
+        name: str | None = None,
+        config: str | Path | None = None,
+        **settings: Any,
+    ) -> Backburner:
+        """An app for a server that exists: a lowlevel `Server`, an `MCPServer` or a FastMCP 4.
+
+        Its tools whose names match a pattern in `slow` run as tasks, unchanged; a mapping gives
+        them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`.
+        """
+        from .adapters import install
+
+        app = cls(name or server.name, config=config, **settings)
+        app.target = target_of_caller(sys._getframe(1), app.name)
+        install(app, server, slow)
+        return app
 
     # -- tools
 
@@ -72,6 +96,26 @@ class Backburner:
             reason = f"{spec.name} wants the queue {spec.queue!r}, which is not configured"
             raise ConfigError(setting="queues", reason=reason)
         self.tools.add(spec)
+
+    # -- serving
+
+    def mcp_server(self) -> Any:
+        """The MCP server of this app; one with nothing but its tools if it is attached to none."""
+        from .adapters import new_server
+
+        return new_server(self) if self.server is None else self.server
+
+    def run(self) -> None:
+        """Serve MCP over stdio until the client goes. Its tasks go on without it."""
+        from .adapters.serving import run_stdio
+
+        run_stdio(self)
+
+    def http_app(self, **options: Any) -> Any:
+        """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `adapters.http`."""
+        from .adapters.http import http_app
+
+        return http_app(self, **options)
 
     # -- the parts, made when first used
 

@@ -159,7 +159,7 @@ class TaskService:
             hint_s=hint_s,
             estimate_s=self._estimator.estimate(tool_name, len(inputs_json), hint_s),
             traceparent=_check_optional("traceparent", traceparent),
-            meta=self._check_meta({**(meta or {}), "isolation": spec.isolation}),
+            meta=self._check_meta({**spec.meta, **(meta or {}), "isolation": spec.isolation}),
         )
         submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
         if submission.created:
@@ -363,6 +363,10 @@ class TaskService:
 
     def _get(self, task_id: str, owner: str | None) -> Task:
         return self.store.get(_check_id(task_id), owner)
+
+    def view(self, task: Task) -> TaskStatus:
+        """What is computed about a task that a list gave; without its place in the queue."""
+        return self._view(task, None)
 
     def _view(self, task: Task, position: int | None) -> TaskStatus:
         now = self._clock.now_ms()

@@ -20,6 +20,9 @@ TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]
 Isolation = Literal["warm", "fresh"]
 Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
+#: What to ask the client before the work begins: `{key: (message, schema)}`, or a function of the inputs.
+Questions = Mapping[str, tuple[str, Mapping[str, Any] | None]]
+AskFirst = Questions | Callable[[Mapping[str, Any]], Questions] | None
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 _MODES = {
@@ -31,7 +34,11 @@ _MODES = {
 
 @dataclass
 class ToolSpec:
-    """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run."""
+    """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run.
+
+    The answers to `ask_first` are in `context.answers` when `run` is called: the client gave them
+    before there was a task where its protocol can do that, and else the task asks for them.
+    """
 
     name: str
     run: Run
@@ -49,6 +56,8 @@ class ToolSpec:
     secrets: frozenset[str] = frozenset()
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
+    ask_first: AskFirst = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -58,6 +67,22 @@ class ToolSpec:
             if getattr(self, option) not in allowed:
                 reason = f"{option}={getattr(self, option)!r} is not one of {', '.join(allowed)}"
                 raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        if self.ask_first is not None:
+            self.run = self._asking_first(self.run)
+
+    def questions(self, inputs: Mapping[str, Any]) -> Questions:
+        """What to ask before a call with these inputs; empty when there is nothing to ask."""
+        asked = self.ask_first(inputs) if callable(self.ask_first) else self.ask_first
+        return asked or {}
+
+    def _asking_first(self, run: Run) -> Run:
+        def ask_and_run(inputs: dict[str, Any], context: TaskContext) -> Any:
+            questions = self.questions(inputs)
+            if questions and not context.answers:
+                context.answers = context.ask_all(questions)
+            return run(inputs, context)
+
+        return ask_and_run
 
     @cached_property
     def _validator(self) -> Any:
@@ -90,11 +115,9 @@ def retry_policy(retries: int | Retry | None) -> Retry:
     return Retry(max_attempts=retries + 1, on=("*",)) if retries else NO_RETRY
 
 
-def tool_from_function(
-    function: Callable[..., Any],
+def tool_options(
+    tool_name: str,
     *,
-    name: str | None = None,
-    description: str | None = None,
     timeout: float | str | None = None,
     retries: int | Retry | None = None,
     ttl: float | str | None = None,
@@ -102,6 +125,28 @@ def tool_from_function(
     memory_mb: int | None = None,
     scratch_mb: int | None = None,
     secrets: typing.Iterable[str] = (),
+    **options: Any,
+) -> dict[str, Any]:
+    """The fields of a ToolSpec for options as an author writes them. Raises ToolDefinitionError."""
+    unknown = options.keys() - ToolSpec.__dataclass_fields__.keys()
+    if unknown:
+        reason = f"there is no option {', '.join(sorted(unknown))}"
+        raise ToolDefinitionError(tool_name=tool_name, reason=reason)
+    return {
+        "timeout_s": None if timeout is None else duration_s(timeout, f"{tool_name}.timeout"),
+        "retry": retry_policy(retries),
+        "ttl_s": None if ttl is None else duration_s(ttl, f"{tool_name}.ttl"),
+        "resources": Resources(cpu=cpu, memory_mb=memory_mb, scratch_mb=scratch_mb),
+        "secrets": frozenset(secrets),
+        **options,
+    }
+
+
+def tool_from_function(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
     **options: Any,
 ) -> ToolSpec:
     """A ToolSpec for a plain function, sync or async; its schema comes from its signature.
@@ -130,13 +175,8 @@ def tool_from_function(
         name=tool_name,
         run=run,
         description=description if description is not None else inspect.getdoc(function) or "",
-        timeout_s=None if timeout is None else duration_s(timeout, f"{tool_name}.timeout"),
-        retry=retry_policy(retries),
-        ttl_s=None if ttl is None else duration_s(ttl, f"{tool_name}.ttl"),
-        resources=Resources(cpu=cpu, memory_mb=memory_mb, scratch_mb=scratch_mb),
-        secrets=frozenset(secrets),
         input_schema=schema,
-        **options,
+        **tool_options(tool_name, **options),
     )
 
 
@@ -166,6 +206,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._tools: dict[str, ToolSpec] = {}
+        #: Asked for a tool that is not here (yet): the tools of an attached server are found when needed.
+        self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
 
     def add(self, spec: ToolSpec) -> None:
         if spec.name in self._tools:
@@ -177,6 +219,9 @@ class Registry:
         try:
             return self._tools[name]
         except (KeyError, TypeError):
+            found = self.find_missing(name) if isinstance(name, str) else None
+            if found is not None:
+                return self._tools.setdefault(name, found)
             known = ", ".join(sorted(self._tools)) or "none"
             raise UnknownTool(tool_name=name, known=known) from None
 
