@@ -94,7 +94,18 @@ class Settings:
     max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")
     task_tools: str = _setting("on", "Whether servers list the task tools (submit_task and so on): on or off")
     task_tools_prefix: str = _setting("", "Put before the names of the task tools")
-    patience_s: float = _setting(50.0, "How long a plain call is held before the client gets a handle")
+    patience_s: float = _setting(
+        50.0, "How long a plain call is held before the client gets a handle (default: by its name; else 50 s)"
+    )
+    client_patience: str = _setting(
+        "", "How long to hold calls of named clients, such as `cursor*=50s, my-host@2.*=forever`"
+    )
+    progress_silence_s: float = _setting(30.0, "When a progress token that nobody uses is forgotten")
+    state_dir: str = _setting(
+        "", "Where the prompt log and the task file of the TaskId contract are (default: as data_dir)"
+    )
+    ui_prompt_file: str = _setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
+    state_file: str = _setting("mcp_tasks.v1.json", "The name of the task file in state_dir")
     public_url: str = _setting("", "The address of the HTTP server as clients see it, for artifact links")
     artifact_link_s: float = _setting(86400.0, "How long a signed artifact link works")
     auth_tokens: str = _setting("", "HTTP: a file of named, hashed bearer tokens")

@@ -135,6 +135,39 @@ class AppNotFound(BackburnerError):
     code = "app_not_found"
 
 
+# -- progress tokens and completion ----------------------------------------------------------------
+
+
+class TokenNotFound(BackburnerError):
+    """There is no call in flight with the progress token {token!r}: it has ended, or was silent for too long."""
+
+    code = "token_not_found"
+
+
+class ProgressTimeout(BackburnerError):
+    """The call with the progress token {token!r} was silent for more than {silence_s} s; it is tracked no more."""
+
+    code = "timeout"
+
+
+class NoClient(BackburnerError):
+    """There is no client to tell about the progress token {token!r}."""
+
+    code = "no_client"
+
+
+class ReferenceNotFound(InvalidRequest):
+    """The reference {reference!r} leads to nothing in the arguments or the context."""
+
+    code = "reference_not_found"
+
+
+class CompletionFailed(InvalidRequest):
+    """There is nothing to complete from: {reason}."""
+
+    code = "completion_failed"
+
+
 # -- workers -------------------------------------------------------------------------------------
 
 
