@@ -1,0 +1,45 @@
+"""How long calls of which client are held."""
+
+import pytest
+
+from backburner.config import Settings
+from backburner.errors import ConfigError
+from backburner.surfaces.patience import patience_s
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        ("somebody new", "1.0", 50),
+        ("", "", 50),
+        ("mcp", "0.1.0", 4),
+        ("Cursor-VSCode", "1.0.0", 48),
+        ("claude-ai", "0.1.0", 48),
+        ("goose", "1.2", 240),
+        ("gemini-cli-mcp-client", "0.1", 480),
+        ("mcp-inspector", "0.9.3", 8),
+        ("mcp-inspector", "0.17.2", 240),
+        ("Visual Studio Code", "1.99", None),
+    ],
+)
+def test_each_client_has_its_patience(name: str, version: str, expected: float | None) -> None:
+    assert patience_s(name, version, Settings()) == expected
+
+
+def test_a_patience_that_is_set_holds_for_all_clients() -> None:
+    assert patience_s("cursor", "1", Settings(patience_s=5)) == 5
+    assert patience_s("Visual Studio Code", "1", Settings(patience_s=0)) == 0
+
+
+def test_named_clients_can_be_set_by_version() -> None:
+    settings = Settings(client_patience="my-host@2.*=10m, My-Host=4s, cursor*=forever", patience_s=7)
+    assert patience_s("my-host", "2.1", settings) == 600
+    assert patience_s("my-host", "1.9", settings) == 4
+    assert patience_s("cursor-vscode", "1", settings) is None
+    assert patience_s("other", "1", settings) == 7
+
+
+@pytest.mark.parametrize("text", ["cursor", "=5s", "cursor=soon"])
+def test_a_setting_that_cannot_be_read_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="client_patience"):
+        patience_s("cursor", "1", Settings(client_patience=text))

@@ -1,0 +1,209 @@
+"""Progress tokens, as in `progress-and-completion.md`."""
+
+import re
+import threading
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
+from backburner.surfaces.progress import ProgressTokens, ProgressUpdate
+
+
+class MovableClock:
+    def __init__(self) -> None:
+        self.ms = 1_706_302_400_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def pass_s(self, seconds: float) -> None:
+        self.ms += int(seconds * 1000)
+
+
+class Listener:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        assert method == "notifications/progress"
+        self.heard.append(params)
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def tokens(clock: MovableClock) -> ProgressTokens:
+    return ProgressTokens(clock=clock)
+
+
+def test_a_token_is_a_time_and_a_number_and_never_comes_twice(tokens: ProgressTokens) -> None:
+    made = [tokens.generate_token() for _ in range(5000)]
+    assert len(set(made)) == 5000
+    assert all(re.fullmatch(r"1706302400000-\d{5,}", token) for token in made)
+
+
+def test_tokens_made_by_many_threads_are_all_different(tokens: ProgressTokens) -> None:
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: made.extend(tokens.generate_token() for _ in range(1000)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 8000
+
+
+def test_progress_by_percentage(tokens: ProgressTokens) -> None:
+    client = Listener()
+    tokens.track("t", "features", client)
+    context = {"current_stage": "extraction", "models_processed": 3}
+    tokens.send_progress("t", ProgressUpdate(50.0, message="Processing features...", context=context))
+    assert client.heard == [
+        {
+            "progressToken": "t",
+            "progress": 50.0,
+            "total": 100,
+            "percentage": 50.0,
+            "message": "Processing features...",
+            "context": context,
+            "_meta": {"percentage": 50.0, "context": context},
+        }
+    ]
+
+
+def test_progress_by_numbers(tokens: ProgressTokens) -> None:
+    client = Listener()
+    tokens.track("t", "download", client)
+    tokens.send_progress("t", ProgressUpdate(absolute=(300, 1000), message="Downloaded 300 of 1000 items"))
+    (heard,) = client.heard
+    assert (heard["progress"], heard["total"], heard["percentage"]) == (300, 1000, 30)
+    tokens.send_progress("t", ProgressUpdate(absolute=(7, 0)))
+    assert "percentage" not in client.heard[1]
+
+
+def test_progress_must_say_how_far_it_is() -> None:
+    with pytest.raises(InvalidRequest):
+        ProgressUpdate(message="somewhere")
+
+
+def test_what_is_known_of_a_call_can_be_read(tokens: ProgressTokens, clock: MovableClock) -> None:
+    tokens.track("t", "index", Listener())
+    clock.pass_s(2)
+    tokens.send_progress("t", ProgressUpdate(10))
+    call = tokens.get_progress("t")
+    assert call.tool_name == "index"
+    assert call.active_at - call.started_at == 2000
+    assert call.update == ProgressUpdate(10)
+    assert tokens.list_active_tokens() == ["t"]
+
+
+def test_a_call_that_is_over_is_forgotten(tokens: ProgressTokens) -> None:
+    tokens.track("t", "index", Listener())
+    tokens.cleanup_completed("t")
+    tokens.cleanup_completed("t")
+    assert tokens.list_active_tokens() == []
+    for ask in (tokens.get_progress, tokens.check_timeout, tokens.touch):
+        with pytest.raises(TokenNotFound) as caught:
+            ask("t")
+        assert caught.value.code == "token_not_found"
+
+
+def test_a_call_without_a_client_keeps_its_progress_and_says_so(tokens: ProgressTokens) -> None:
+    tokens.track("t", "index")
+    with pytest.raises(NoClient) as caught:
+        tokens.send_progress("t", ProgressUpdate(10))
+    assert caught.value.code == "no_client"
+    assert tokens.get_progress("t").update == ProgressUpdate(10)
+
+
+def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: MovableClock) -> None:
+    client = Listener()
+    for token in ("silent", "busy", "touched"):
+        tokens.track(token, "index", client)
+    clock.pass_s(29)
+    tokens.check_timeout("silent")
+    tokens.send_progress("busy", ProgressUpdate(1))
+    tokens.touch("touched")
+    clock.pass_s(2)
+    with pytest.raises(ProgressTimeout) as caught:
+        tokens.check_timeout("silent")
+    assert caught.value.code == "timeout"
+    with pytest.raises(TokenNotFound):
+        tokens.send_progress("silent", ProgressUpdate(2))
+    tokens.check_timeout("busy")
+    tokens.check_timeout("touched")
+
+
+def test_silent_tokens_go_by_themselves_when_new_ones_come(
+    tokens: ProgressTokens, clock: MovableClock
+) -> None:
+    for number in range(10):
+        tokens.track(f"old-{number}", "index")
+    clock.pass_s(31)
+    tokens.track("new", "index")
+    assert tokens.list_active_tokens() == ["new"]
+    clock.pass_s(31)
+    assert tokens.sweep() == ["new"]
+
+
+def test_the_time_of_silence_is_a_setting(clock: MovableClock) -> None:
+    tokens = ProgressTokens(silence_s=1, clock=clock)
+    tokens.track("t", "index")
+    clock.pass_s(2)
+    with pytest.raises(ProgressTimeout):
+        tokens.check_timeout("t")
+
+
+def test_when_a_client_goes_its_tokens_go(tokens: ProgressTokens) -> None:
+    gone, there = Listener(), Listener()
+    tokens.track("a", "index", gone)
+    tokens.track("b", "index", gone)
+    tokens.track("c", "index", there)
+    assert sorted(map(str, tokens.client_gone(gone))) == ["a", "b"]
+    assert tokens.list_active_tokens() == ["c"]
+    assert tokens.client_gone(gone) == []
+
+
+def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
+    clock: MovableClock,
+) -> None:
+    client = Listener()
+    tracemalloc.start()
+    try:
+        tokens = ProgressTokens(clock=clock)
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(10_000):
+            clock.ms += 1
+            token = tokens.generate_token()
+            tokens.track(token, "index", client)
+            if len(tokens) % 2:
+                tokens.send_progress(token, ProgressUpdate(50.0))
+                client.heard.clear()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(tokens) == 10_000
+    assert (after - before) / 10_000 < 500
+
+    def look_up(tokens: ProgressTokens, token: str | int) -> float:
+        best = float("inf")
+        for _ in range(20):
+            started = time.perf_counter()
+            for _ in range(50):
+                tokens.touch(token)
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    few = ProgressTokens(clock=clock)
+    few.track("t", "index", client)
+    assert look_up(tokens, tokens.list_active_tokens()[5000]) < 10 * look_up(few, "t")
