@@ -10,11 +10,13 @@ from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from ..clock import Clock, SystemClock
 from ..errors import (
+    ConfigError,
     StoreBusy,
     StoreCorrupt,
     StoreError,
@@ -36,6 +38,7 @@ _CHANNEL = "backburner"
 _MIGRATION_LOCK = 6238125500
 _LARGEST_NOTICE = 7_000
 _TRIES = 5
+_PATIENCE_S = 5.0
 
 
 class _Adapted:
@@ -58,53 +61,49 @@ class PostgresStore(SqlStore):
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 8) -> None:
         self.url = _without_password(url)
         self.clock = clock or SystemClock()
-        self._conninfo = url
+        self._conninfo = _conninfo(url)
         self._statements = statements("postgres")
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
-            url,
-            kwargs={"row_factory": dict_row, "application_name": "backburner"},
+            self._conninfo,
+            kwargs={"row_factory": dict_row},
             min_size=1,
             max_size=pool_size,
             open=False,
-            timeout=10,
-            reconnect_timeout=60,
+            timeout=_PATIENCE_S,
+            # Between its attempts the pool waits longer and longer; a caller that comes anew starts anew.
+            reconnect_timeout=_PATIENCE_S,
             name="backburner",
         )
         self._group = GroupCommit(self._run_group)
         try:
-            with self._connect() as connection:
+            with self._connect(autocommit=True) as connection:
                 self._migrate(connection)
             self._pool.open(wait=False)
         except psycopg.Error as error:
             raise self._as_store_error(error) from error
 
     def _connect(self, **options: Any) -> _Connection:
-        return psycopg.connect(self._conninfo, row_factory=dict_row, application_name="backburner", **options)
+        return psycopg.connect(self._conninfo, row_factory=dict_row, **options)
 
     # -- migrations
 
     def _migrate(self, connection: _Connection) -> None:
         """Bring the schema up to date; hosts that start at the same time take turns."""
         known = migrations("postgres")
+        if _version_of(connection) == known[-1][0]:
+            return
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
             connection.execute("CREATE TABLE IF NOT EXISTS backburner_version (version BIGINT PRIMARY KEY)")
-            row = connection.execute("SELECT max(version) AS version FROM backburner_version").fetchone()
-            version = (row and row["version"]) or 0
+            version = _version_of(connection)
             if version > known[-1][0]:
                 raise StoreTooNew(store=self.url, found=version, known=known[-1][0])
-            for number, _, script in known:
-                if number > version:
-                    connection.execute(script.encode())
-                    connection.execute("INSERT INTO backburner_version VALUES (%s)", (number,))
+            for number, _, script in known[version:]:
+                connection.execute(script.encode())
+                connection.execute("INSERT INTO backburner_version VALUES (%s)", (number,))
 
     def version(self) -> int:
-        row = self._reading(
-            lambda connection: connection.execute(
-                "SELECT max(version) AS v FROM backburner_version"
-            ).fetchone()
-        )
-        return row["v"] if row else 0
+        return self._reading(_version_of)
 
     def secret(self) -> bytes:
         row = self._reading(
@@ -227,6 +226,23 @@ class PostgresStore(SqlStore):
         unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         kind = StoreUnavailable if unreachable else StoreError
         return kind(store=self.url, reason=reason)
+
+
+def _conninfo(url: str) -> str:
+    """The URL for the driver, with what it leaves open. Raises ConfigError."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ConfigError(setting="store", reason=str(error).strip()) from error
+    return make_conninfo(**{"application_name": "backburner", "connect_timeout": 10, **given})
+
+
+def _version_of(connection: _Connection) -> int:
+    there = connection.execute("SELECT to_regclass('backburner_version') IS NOT NULL AS there").fetchone()
+    if not (there and there["there"]):
+        return 0
+    row = connection.execute("SELECT max(version) AS version FROM backburner_version").fetchone()
+    return (row and row["version"]) or 0
 
 
 @contextmanager

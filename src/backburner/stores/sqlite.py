@@ -66,6 +66,9 @@ class SqliteStore(SqlStore):
             raise
 
     def _open(self) -> None:
+        self._known = migrations("sqlite")
+        if self.path.is_file():
+            self._refuse_strangers()
         folder = files_folder(self.path)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,21 +105,30 @@ class SqliteStore(SqlStore):
         number: int = self._reading(lambda reader: reader.execute("PRAGMA user_version").fetchone()[0])
         return number
 
+    def _refuse_strangers(self) -> None:
+        """Look at a file before anything in it is changed, even its journal mode."""
+        with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as connection:
+            self._version_of(connection)
+
+    def _version_of(self, connection: sqlite3.Connection) -> int:
+        """The version of a store that this Backburner can use. Raises StoreTooNew, StoreCorrupt."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        last = self._known[-1][0]
+        if version > last:
+            raise StoreTooNew(store=self.url, found=version, known=last)
+        if version == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            raise StoreCorrupt(store=self.url, reason="it holds tables that are not Backburner's")
+        return version
+
     def _migrate(self) -> None:
-        known = migrations("sqlite")
-        if self.version() == known[-1][0]:
+        if self.version() == self._known[-1][0]:
             return
         with self._write_lock(), _immediate(self._writer):
-            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-            if version > known[-1][0]:
-                raise StoreTooNew(store=self.url, found=version, known=known[-1][0])
-            if version == 0 and self._writer.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise StoreCorrupt(store=self.url, reason="it holds tables that are not Backburner's")
-            for number, _, script in known:
-                if number > version:
-                    for statement in _split(script):
-                        self._writer.execute(statement)
-            self._writer.execute(f"PRAGMA user_version = {known[-1][0]}")
+            version = self._version_of(self._writer)
+            for number, _, script in self._known[version:]:
+                for statement in _split(script):
+                    self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA user_version = {number}")
 
     def secret(self) -> bytes:
         key: bytes = self._reading(

@@ -55,6 +55,7 @@ class Model:
     lease: Lease | None = None
     late: list[Lease] = field(default_factory=list)
     open_questions: list[str] = field(default_factory=list)
+    signals: list[str] = field(default_factory=lambda: ["submit"])
 
     def take(self, signal: Signal) -> bool:
         """Move as the table says; whether it allows to."""
@@ -62,6 +63,7 @@ class Model:
         if after is None:
             return False
         self.state = after
+        self.signals.append(signal)
         if after not in LEASED and self.lease is not None:
             self.late.append(self.lease)
             self.lease = None
@@ -229,7 +231,7 @@ class LifecycleWalk(RuleBasedStateMachine):
         for task_id, model in self.models.items():
             events = self.store.events(task_id)
             assert_legal(events)
-            assert events[-1].to_state is model.state
+            assert [event.signal for event in events] == model.signals
 
     @invariant()
     def the_queue_is_as_deep_as_it_should_be(self) -> None:

@@ -87,6 +87,17 @@ class Watching(WithWork, StoreTests):
         store.retry(lease.task_id)
         assert hears(watch, f"queue:{QUEUE}")
 
+    def test_the_holder_of_a_task_hears_when_it_is_steered(
+        self, store: Store, watch: Watch, work: Work
+    ) -> None:
+        lease = work.asking("colour")
+        assert hears(watch, f"task:{lease.task_id}")
+        store.answer(lease.task_id, {"colour": ("accept", 1)})
+        assert hears(watch, f"steer:{lease.task_id}")
+        watch.drain()
+        store.cancel(lease.task_id)
+        assert hears(watch, f"steer:{lease.task_id}")
+
     def test_without_a_change_a_wait_ends_when_its_time_is_over(self, watch: Watch) -> None:
         assert watch.wait(0.01) == set()
         assert watch.drain() == set()
