@@ -10,17 +10,7 @@ import pytest
 
 from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
 from backburner.surfaces.progress import ProgressTokens, ProgressUpdate
-
-
-class MovableClock:
-    def __init__(self) -> None:
-        self.ms = 1_706_302_400_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def pass_s(self, seconds: float) -> None:
-        self.ms += int(seconds * 1000)
+from backburner.testing.clock import FakeClock
 
 
 class Listener:
@@ -35,12 +25,12 @@ class Listener:
 
 
 @pytest.fixture
-def clock() -> MovableClock:
-    return MovableClock()
+def clock() -> FakeClock:
+    return FakeClock(1_706_302_400_000)
 
 
 @pytest.fixture
-def tokens(clock: MovableClock) -> ProgressTokens:
+def tokens(clock: FakeClock) -> ProgressTokens:
     return ProgressTokens(clock=clock)
 
 
@@ -96,9 +86,9 @@ def test_progress_must_say_how_far_it_is() -> None:
         ProgressUpdate(message="somewhere")
 
 
-def test_what_is_known_of_a_call_can_be_read(tokens: ProgressTokens, clock: MovableClock) -> None:
+def test_what_is_known_of_a_call_can_be_read(tokens: ProgressTokens, clock: FakeClock) -> None:
     tokens.track("t", "index", Listener())
-    clock.pass_s(2)
+    clock.advance(2)
     tokens.send_progress("t", ProgressUpdate(10))
     call = tokens.get_progress("t")
     assert call.tool_name == "index"
@@ -126,15 +116,15 @@ def test_a_call_without_a_client_keeps_its_progress_and_says_so(tokens: Progress
     assert tokens.get_progress("t").update == ProgressUpdate(10)
 
 
-def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: MovableClock) -> None:
+def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: FakeClock) -> None:
     client = Listener()
     for token in ("silent", "busy", "touched"):
         tokens.track(token, "index", client)
-    clock.pass_s(29)
+    clock.advance(29)
     tokens.check_timeout("silent")
     tokens.send_progress("busy", ProgressUpdate(1))
     tokens.touch("touched")
-    clock.pass_s(2)
+    clock.advance(2)
     with pytest.raises(ProgressTimeout) as caught:
         tokens.check_timeout("silent")
     assert caught.value.code == "timeout"
@@ -144,22 +134,20 @@ def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: Mo
     tokens.check_timeout("touched")
 
 
-def test_silent_tokens_go_by_themselves_when_new_ones_come(
-    tokens: ProgressTokens, clock: MovableClock
-) -> None:
+def test_silent_tokens_go_by_themselves_when_new_ones_come(tokens: ProgressTokens, clock: FakeClock) -> None:
     for number in range(10):
         tokens.track(f"old-{number}", "index")
-    clock.pass_s(31)
+    clock.advance(31)
     tokens.track("new", "index")
     assert tokens.list_active_tokens() == ["new"]
-    clock.pass_s(31)
+    clock.advance(31)
     assert tokens.sweep() == ["new"]
 
 
-def test_the_time_of_silence_is_a_setting(clock: MovableClock) -> None:
+def test_the_time_of_silence_is_a_setting(clock: FakeClock) -> None:
     tokens = ProgressTokens(silence_s=1, clock=clock)
     tokens.track("t", "index")
-    clock.pass_s(2)
+    clock.advance(2)
     with pytest.raises(ProgressTimeout):
         tokens.check_timeout("t")
 
@@ -175,7 +163,7 @@ def test_when_a_client_goes_its_tokens_go(tokens: ProgressTokens) -> None:
 
 
 def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
-    clock: MovableClock,
+    clock: FakeClock,
 ) -> None:
     client = Listener()
     tracemalloc.start()
@@ -183,7 +171,7 @@ def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
         tokens = ProgressTokens(clock=clock)
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(10_000):
-            clock.ms += 1
+            clock.advance(0.001)
             token = tokens.generate_token()
             tokens.track(token, "index", client)
             if len(tokens) % 2:

@@ -131,7 +131,7 @@ class ProgressTokens:
             return list(self._calls)
 
     def check_timeout(self, token: Token) -> None:
-        """Raises ProgressTimeout for a call that was silent too long, and is now forgotten; or TokenNotFound."""
+        """Raises ProgressTimeout for a call that was silent too long, and forgets it; or TokenNotFound."""
         with self._lock:
             self._alive(token)
 
