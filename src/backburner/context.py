@@ -42,8 +42,8 @@ class Answer:
 class Channel(Protocol):
     """How a context reaches its supervisor."""
 
-    def post(self, kind: str, body: dict[str, Any]) -> None:
-        """Say something and go on."""
+    def log(self, level: str, message: str) -> None:
+        """Write a line to the task's log."""
         ...
 
     def request(self, kind: str, body: dict[str, Any]) -> Any:
@@ -122,7 +122,7 @@ class TaskContext:
 
     def log(self, message: str, level: str = "info") -> None:
         """Write a line to the task's log."""
-        self._channel.post("log", {"ts": time.time_ns() // 1_000_000, "level": level, "message": message})
+        self._channel.log(level, message)
 
     # -- what to keep
 
@@ -141,6 +141,7 @@ class TaskContext:
         else:
             path = self._find(Path(source))
             name = name or path.name
+        json_text.encode([name, kind], "The artifact's name")
         artifact_id = "art_" + secrets.token_hex(16)
         folder = self._folder / "artifacts" / artifact_id
         folder.mkdir(parents=True, mode=0o700)
@@ -161,7 +162,6 @@ class TaskContext:
             created_at=time.time_ns() // 1_000_000,
         )
         body = {name: getattr(artifact, name) for name in Artifact.__slots__}
-        json_text.encode(body, "The artifact's name")
         self._channel.request("artifact", body)
         return artifact
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import json_text
+from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
 from .task import Resources, TaskError
@@ -74,7 +74,6 @@ class Execution:
         self._context: TaskContext | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[Any] | None = None
-        self._loops: asyncio.Runner | None = None
         self._cancelled: tuple[str, int] | None = None
 
     def run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
@@ -96,6 +95,9 @@ class Execution:
             self._context = context
             if self._cancelled == (assignment.task_id, assignment.attempt):
                 context._cancelled.set()
+        if assignment.attempt > 1:  # an attempt that was killed had no time to tidy up
+            for left in folder.glob("scratch-*"):
+                shutil.rmtree(left, ignore_errors=True)
         started, usage = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         try:
             with _limits(assignment.resources, assignment.cpus):
@@ -112,11 +114,8 @@ class Execution:
 
     def _call(self, spec: ToolSpec, inputs: dict[str, Any], context: TaskContext) -> Any:
         value = spec.run(inputs, context)
-        if not inspect.isawaitable(value):
-            return value
-        if self._loops is None:
-            self._loops = asyncio.Runner()
-        return self._loops.run(self._await(value))
+        # A loop of its own for each: what a coroutine leaves behind must not go on in the next task.
+        return asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
 
     async def _await(self, value: Any) -> Any:
         with self._lock:
@@ -151,7 +150,7 @@ class Execution:
 def _succeeded(value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
     try:
         text = json_text.encode(_plain(value), "The result")
-    except (InvalidJson, TypeError, ValueError) as error:
+    except (InvalidJson, TypeError, ValueError, RecursionError) as error:
         return _error("result_not_serialisable", str(error), exception=type(error).__name__)
     if len(text.encode()) <= assignment.max_result_bytes:
         return {"kind": "succeeded", "result_json": text}
@@ -171,7 +170,7 @@ def _plain(value: Any) -> Any:
         return value
     try:
         json.dumps(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(value)
@@ -189,12 +188,12 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     if isinstance(error, ToolFailed):
         return _error("tool_error", str(error), data={"result": error.details["result"]})
     exception = type(error).__name__
-    details_text = "".join(traceback.format_exception(error))
+    details_text = _traceback(error)
     if isinstance(error, MemoryError):
         return _error(
             "memory_exceeded", "The tool needed more memory than it may have.", exception, details_text
         )
-    message = str(error) or exception
+    message = _message(error) or exception
     if isinstance(error, BackburnerError):
         exception = error.code
     if isinstance(error, SystemExit):
@@ -202,15 +201,30 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     return _error("tool_error", message, exception, details_text)
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""  # an exception that cannot even say what it is
+
+
+def _traceback(error: BaseException) -> str:
+    """From the tool's own code on."""
+    own, frames = (__file__, tools.__file__), error.__traceback__
+    while frames is not None and frames.tb_next and frames.tb_frame.f_code.co_filename in own:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
 def _error(
     kind: str, message: str, exception: str = "", details: str = "", data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    error = TaskError(kind, _storable(message), exception, _storable(details), data)
-    return {"kind": "failed", "error": error.to_dict()}
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode().replace("\0", "\\0")
+    try:
+        json_text.encode(data)
+    except InvalidJson:
+        data = None
+    message, exception, details = map(json_text.storable, (message, exception, details))
+    return {"kind": "failed", "error": TaskError(kind, message, exception, details, data).to_dict()}
 
 
 def _metrics(started: float, before: resource.struct_rusage) -> dict[str, Any]:
@@ -235,8 +249,9 @@ def _limits(resources: Resources, cpus: tuple[int, ...]) -> Iterator[None]:
     cpus_before = os.sched_getaffinity(0)
     try:
         if resources.memory_mb is not None:
-            allowed = _address_space() + resources.memory_mb * _MB
-            resource.setrlimit(resource.RLIMIT_AS, (allowed, memory_before[1]))
+            allowed, most = _address_space() + int(resources.memory_mb * _MB), memory_before[1]
+            if most == resource.RLIM_INFINITY or allowed < most:
+                resource.setrlimit(resource.RLIMIT_AS, (allowed, most))
         if cpus:
             os.sched_setaffinity(0, cpus)
         yield

@@ -31,6 +31,11 @@ def encode(value: Any, what: str = "The value") -> str:
     return text
 
 
+def storable(text: str) -> str:
+    """`text` as every store can keep it: other characters stand for lone surrogates and for NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
 def decode(text: str | None) -> Any:
     """The value behind JSON text that `encode` made; None for None."""
     return None if text is None else json.loads(text)

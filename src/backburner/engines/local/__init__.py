@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import logging
 import os
 import secrets
 import signal
@@ -18,6 +19,12 @@ from ...config import Settings
 from ...errors import EngineError, StoreError
 from ...store import Store
 from ...task import Task
+from .paths import environment
+
+log = logging.getLogger("backburner.engine")
+
+_START_S = 30.0
+_LONGEST_PAUSE_S = 30.0
 
 
 class SupervisorLock:
@@ -49,14 +56,34 @@ class SupervisorLock:
         return {}
 
 
-def sign_lock(fd: int, supervisor_id: str) -> None:
-    """Write into the lock's file who holds it, for people and for `doctor`."""
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps({"pid": os.getpid(), "supervisor_id": supervisor_id}).encode(), 0)
+def sign_lock(fd: int) -> str:
+    """Write into the lock's file who holds it now; the new supervisor's id.
+
+    Ids of all that ever held this lock begin alike. So a supervisor knows those that must be dead,
+    since it holds their lock, from those that work on the same store with a lock of their own.
+    """
+    try:
+        place = json.loads(os.pread(fd, 4096, 0))["place"]
+    except (ValueError, KeyError, TypeError):
+        place = secrets.token_hex(4)
+    supervisor_id = f"sup_{place}_{secrets.token_hex(4)}"
+    text = json.dumps({"place": place, "pid": os.getpid(), "supervisor_id": supervisor_id})
+    os.pwrite(fd, text.encode(), 0)
+    os.ftruncate(fd, len(text))
+    return supervisor_id
 
 
-def new_supervisor_id() -> str:
-    return "sup_" + secrets.token_hex(6)
+def work_is_left(store: Store, settings: Settings, *, held: bool) -> bool:
+    """Whether a supervisor with these settings has something to do; also while the store does not say.
+
+    `held` asks for tasks that somebody holds, too: their supervisor may be dead.
+    """
+    try:
+        depths = store.queue_depths()
+    except StoreError:
+        return True
+    ours = {name for name, queue in settings.queues.items() if queue.workers}
+    return any(depth.queue in ours and (depth.queued or (held and depth.leased)) for depth in depths)
 
 
 class LocalEngine:
@@ -72,26 +99,29 @@ class LocalEngine:
         self, settings: Settings, data_dir: Path, target: str, store: Store, *, temporary: bool = False
     ) -> None:
         self._settings = dataclasses.replace(settings, data_dir=str(data_dir))
-        self._lock = SupervisorLock(data_dir)
         self._data_dir = data_dir
         self._target = target
         self._store = store
         self._temporary = temporary
         self._guard: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
         self._needed = threading.Event()
-        self._started = threading.Event()
-        self._stopped = False
+        self._settled = threading.Event()
+        self._stopped = threading.Event()
         self._error: EngineError | None = None
 
     def start(self) -> None:
+        """Make sure that a supervisor is there. Raises EngineError, with what it said, when none can be."""
         if not self._target:
             reason = "the app was not made in a file that a runner could import; put it into a .py file"
             raise EngineError(engine=self.name, reason=reason)
-        if self._guard is None:
-            self._guard = threading.Thread(target=self._stand_guard, name="backburner-guard", daemon=True)
-            self._guard.start()
-        self._needed.set()
-        self._started.wait(10)
+        with self._starting:
+            if self._guard is None:
+                self._guard = threading.Thread(target=self._stand_guard, name="backburner-guard", daemon=True)
+                self._guard.start()
+        if not self._settled.wait(_START_S):
+            raise self._failure(f"the supervisor does not get ready; see {self._log_file}")
         if self._error is not None:
             raise self._error
 
@@ -107,78 +137,94 @@ class LocalEngine:
         return None
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
         self._needed.set()
-        if self._temporary:  # its tasks are gone with the store, so its supervisor must go too
-            self._end_supervisor()
+        if self._temporary and self._guard is not None:
+            # Its tasks are gone with the store, so its supervisor must go too.
+            while self._guard.is_alive():
+                if self._child is not None and self._child.poll() is None:
+                    for number in (signal.SIGTERM, signal.SIGINT):  # a second one means: at once
+                        self._child.send_signal(number)
+                self._guard.join(0.5)
 
-    def _end_supervisor(self) -> None:
-        pid = (self._lock.holder() or {}).get("pid")
-        if isinstance(pid, int):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-                os.kill(pid, signal.SIGTERM)
-        if self._guard is not None:
-            self._guard.join(10)
+    # -- standing guard
 
     def _stand_guard(self) -> None:
-        """Wait until nobody holds the supervisor's lock; then, if there is work, start a supervisor."""
-        child: subprocess.Popen[bytes] | None = None
-        while not self._stopped:
-            fd = self._lock.take()
-            if fd is None:
-                self._started.set()
-                fd = self._lock.take(wait=True)
-            if child is not None:
-                child.wait()
-                child = None
-            if fd is None or self._stopped:
-                _close(fd)
-                return
-            if not self._needed.is_set() and not self._work_is_left():
-                _close(fd)
-                self._needed.wait()
-                continue
-            self._needed.clear()
+        """Whenever nobody holds the supervisor's lock and there is work, start a supervisor."""
+        wanted, failures = True, 0  # a server that starts will have work soon
+        while not self._stopped.is_set():
             try:
-                child = self._spawn(fd)
-            except OSError as error:
-                self._error = EngineError(engine=self.name, reason=f"no supervisor could be started: {error}")
-            finally:
-                _close(fd)
-            self._started.set()
+                begun = self._start_if(wanted)
+                wanted, failures, self._error = False, 0, None
+            except (OSError, EngineError) as error:
+                self._error = error if isinstance(error, EngineError) else self._failure(str(error))
+                wanted, failures = True, failures + 1
+                log.error("%s", self._error)
+            self._settled.set()
+            if failures:
+                self._stopped.wait(min(0.25 * 2**failures, _LONGEST_PAUSE_S))
+            elif not begun:
+                self._needed.wait()
 
-    def _work_is_left(self) -> bool:
+    def _start_if(self, wanted: bool) -> bool:
+        """Wait until nobody supervises; then start a supervisor if one is wanted, or if work is left."""
+        lock = SupervisorLock(self._data_dir)
+        fd = lock.take()
+        if fd is None:
+            self._settled.set()
+            fd = lock.take(wait=True)
+        assert fd is not None, "it has waited for it"
         try:
-            return any(depth.queued or depth.leased for depth in self._store.queue_depths())
-        except StoreError:
-            return False
+            if self._child is not None and self._child.wait() > 0:
+                self._child = None
+                raise self._failure(self._last_words())
+            self._needed.clear()
+            begin = wanted or work_is_left(self._store, self._settings, held=True)
+            if begin and not self._stopped.is_set():
+                self._spawn(fd)
+            return begin
+        finally:
+            os.close(fd)
 
-    def _spawn(self, lock_fd: int) -> subprocess.Popen[bytes]:
-        """Start a supervisor that holds the lock already and belongs to no terminal, session or parent."""
+    def _spawn(self, lock_fd: int) -> None:
+        """Start a supervisor that holds the lock already and belongs to no terminal, session or parent.
+
+        Returns when it is ready. Raises EngineError, with its last words, when it ends before.
+        """
         config = {"settings": self._settings.to_json(), "targets": [self._target]}
-        log = os.open(
-            self._data_dir / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        log_fd = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "backburner.supervise", str(lock_fd)],
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "backburner.supervise", str(lock_fd)],
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
+                stdout=subprocess.PIPE,
+                stderr=log_fd,
                 pass_fds=[lock_fd],
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=environment(),
             )
         finally:
-            os.close(log)
-        assert child.stdin is not None, "it is a pipe"
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(json.dumps(config).encode())
-            child.stdin.close()
-        return child
+            os.close(log_fd)
+        assert self._child.stdin is not None, "it is a pipe"
+        assert self._child.stdout is not None, "it is a pipe"
+        with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
+            pipe.write(json.dumps(config).encode())
+        with self._child.stdout as pipe:
+            ready = pipe.read()
+        if not ready:
+            self._child.wait()
+            self._child = None
+            raise self._failure(self._last_words())
 
+    @property
+    def _log_file(self) -> Path:
+        return self._data_dir / "supervisor.log"
 
-def _close(fd: int | None) -> None:
-    if fd is not None:
-        os.close(fd)
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log_file.read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+            return f"the supervisor ended: {lines[-1] if lines else ''} (more in {self._log_file})"
+        return "the supervisor ended"
+
+    def _failure(self, reason: str) -> EngineError:
+        return EngineError(engine=self.name, reason=reason)

@@ -33,7 +33,9 @@ LEASE_LOST = "lease_lost"
 
 @dataclass
 class Attempt:
-    """Times are milliseconds. `stopping` is why it is to end, `kill_at` when patience with it ends.
+    """Times are milliseconds. `false_starts` counts runners that ended before they could have it.
+
+    `stopping` is why it is to end, `kill_at` when patience with it ends.
 
     `asked` are the questions that its runner waits on: the request's number to the questions' keys.
     """
@@ -41,6 +43,8 @@ class Attempt:
     lease: Lease
     log: TaskLog
     sent_at: int | None = None
+    false_starts: int = 0
+    memory_before_mb: float = 0.0
     deadline: int | None = None
     stopping: TaskError | None = None
     kill_at: int | None = None
@@ -96,15 +100,15 @@ class Attempt:
         resources = self.lease.task.resources
         return resources.memory_mb is not None or resources.scratch_mb is not None
 
-    def limit_exceeded(self, group: int, tasks_folder: Path, now: int) -> TaskError | None:
-        """The limit that the attempt, run by this process group, is over; None while it is within all."""
+    def limit_exceeded(self, runner: int, tasks_folder: Path, now: int) -> TaskError | None:
+        """The limit that the attempt, run by this process, is over; None while it is within all."""
         task, resources = self.lease.task, self.lease.task.resources
         if self.deadline is not None and now >= self.deadline:
             return TaskError(
                 TIMED_OUT, f"The task ran longer than its limit of {resources.max_runtime_s:g} s."
             )
         if resources.memory_mb is not None:
-            used = processes.group_memory_mb(group)
+            used = processes.family_memory_mb(runner) - self.memory_before_mb
             if used > resources.memory_mb:
                 message = f"The task used {used:.0f} MB of memory; its limit is {resources.memory_mb} MB."
                 return TaskError("memory_exceeded", message)

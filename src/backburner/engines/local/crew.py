@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 from ...clock import Clock
 from ...config import Settings
+from ...task import TaskError
+from . import processes
 from .attempt import Attempt
 from .nursery import Runner, Zygote
 
 log = logging.getLogger("backburner.supervisor")
-
-_LOOK_FOR_CHANGED_FILES_MS = 1000
 
 
 @dataclass
@@ -72,7 +72,8 @@ class Crew:
         self._by_runner: dict[str, Worker] = {}
         self._zygotes: dict[str, Zygote] = {}
         self._retired: list[Zygote] = []
-        self._looked_at_files = 0
+        self._not_ours = processes.children()
+        processes.adopt_orphans()
 
     def attempts(self) -> Iterator[tuple[Worker, Attempt]]:
         """Every attempt that a worker has, first the one that it is at, then those of its backlog."""
@@ -88,13 +89,12 @@ class Crew:
         """Have the app of a target imported before it is needed."""
         self._zygote(target)
 
-    def runner_for(self, worker: Worker, target: str) -> Runner | str:
+    def runner_for(self, worker: Worker, target: str) -> Runner | TaskError:
         """The worker's runner for an app, which may have to get `ready` first; or why there is none."""
         zygote = self._zygote(target)
         if worker.runner is not None and worker.runner.zygote is not zygote:
             self.let_go(worker)
         if zygote.broken is not None:
-            self._retire(zygote)  # the next task tries again
             return zygote.broken
         if worker.runner is None:
             worker.runner = self._fork(worker, zygote)
@@ -109,17 +109,14 @@ class Crew:
         return runner
 
     def _zygote(self, target: str) -> Zygote:
-        """The app's zygote; a new one when the app's files have changed or the last one broke."""
+        """The app's zygote; a new one when the app's files have changed or the last one went away."""
         zygote = self._zygotes.get(target)
-        now = self._clock.now_ms()
-        if zygote is not None and now - self._looked_at_files > _LOOK_FOR_CHANGED_FILES_MS:
-            self._looked_at_files = now
-            if zygote.files_changed():
-                log.info("%s has changed: its runners are replaced", target)
-                self._retire(zygote)
-                zygote = None
-        if zygote is None:
-            zygote = self._zygotes[target] = Zygote(target, self._supervisor_id)
+        if zygote is not None and zygote.files_changed():
+            log.info("%s has changed: its runners are replaced", target)
+            self._retire(zygote)
+            zygote = None
+        if zygote is None or (zygote.gone and zygote.broken is None):
+            zygote = self._zygotes[target] = Zygote(target, self._supervisor_id, self._clock)
             self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._read_zygote(zygote))
         return zygote
 
@@ -132,7 +129,7 @@ class Crew:
             return
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._settings.max_tasks_per_runner
-        if fresh or used_up or runner.zygote in self._retired:
+        if fresh or used_up or runner.spent or runner.zygote in self._retired:
             runner.signal(signal.SIGKILL)
             self.let_go(worker)
 
@@ -143,6 +140,19 @@ class Crew:
             self._by_runner.pop(runner.name, None)
             self._forget(runner)
 
+    def end_late_runner(self, worker: Worker, now: int, patience_ms: int) -> None:
+        """End the worker's runner, or the zygote that did not even fork it, if it should be ready by now."""
+        runner = worker.runner
+        if runner is None or runner.ready or runner.requested_at is None:
+            return
+        if now - runner.requested_at >= patience_ms:
+            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, patience_ms)
+            runner.requested_at = now
+            if runner.pid is not None:
+                runner.signal(signal.SIGKILL)
+            else:
+                runner.zygote.kill()
+
     def _forget(self, runner: Runner) -> None:
         if not runner.closed:
             for end in (runner.work, runner.stdout, runner.stderr):
@@ -151,8 +161,10 @@ class Crew:
 
     def _retire(self, zygote: Zygote) -> None:
         """Its idle runners end now, those at work when their task is over; the last one takes it along."""
-        self._zygotes.pop(zygote.target, None)
-        self._retired.append(zygote)
+        if self._zygotes.get(zygote.target) is zygote:
+            del self._zygotes[zygote.target]
+        if zygote not in self._retired:
+            self._retired.append(zygote)
         for runner in list(zygote.runners.values()):
             worker = self._by_runner.get(runner.name)
             if worker is not None and (worker.attempt is None or not worker.attempt.sent):
@@ -173,14 +185,23 @@ class Crew:
 
     def _read_zygote(self, zygote: Zygote) -> None:
         zygote.read(self._runner_ended)
-        if zygote.broken is not None:
-            self._unregister(zygote.control)
-            for worker, attempt in list(self.attempts()):
-                if not attempt.sent and attempt.lease.task.target == zygote.target:
-                    self._foreman.runner_is_ready(worker)
+        if zygote.gone:
+            zygote.kill()  # its runners die with it, and we are the parent of what they leave behind
+            others = {other.pid for other in (*self._zygotes.values(), *self._retired)} - {zygote.pid}
+            processes.end_children(spare=others | self._not_ours)
+            while zygote.runners:
+                self._runner_ended(zygote.runners.popitem()[1], -signal.SIGKILL)
+            self._retire(zygote)
+        else:
+            self._bury(zygote)
 
     def _read_messages(self, runner: Runner) -> None:
-        messages = runner.messages.read()
+        try:
+            messages = runner.messages.read()
+        except ValueError:  # the tool has written to what is not its own
+            log.warning("a runner of %s cannot be understood", runner.zygote.target)
+            runner.signal(signal.SIGKILL)
+            messages, runner.messages.dry, runner.messages.ended = [], True, True
         if runner.messages.ended:
             self._unregister(runner.work)
         for kind, body in messages:
@@ -192,26 +213,30 @@ class Crew:
                 self._foreman.runner_is_ready(worker)
             elif worker.attempt is not None:
                 if kind == "done":  # what was written before the last word belongs to this task
-                    self._read_output(runner)
+                    self._read_output(runner, everything=True)
+                    runner.spent = runner.spent or body.get("spent", False)
                 self._foreman.runner_said(worker, worker.attempt, kind, body)
 
-    def _read_output(self, runner: Runner) -> None:
+    def _read_output(self, runner: Runner, *, everything: bool = False) -> None:
         if runner.closed:
             return
-        output, ended = runner.read_output()
-        for end in ended:
+        output, ended = runner.read_output(everything=everything)
+        for end in ended:  # the tool has closed it
             self._unregister(end)
+            runner.spent = True
         worker = self._by_runner.get(runner.name)
         if output and worker is not None and worker.attempt is not None:
             self._foreman.runner_wrote(worker, worker.attempt, output)
 
     def _runner_ended(self, runner: Runner, code: int) -> None:
         """Its process is over. What it said and wrote before still counts."""
+        runner.pid, runner.spent = None, True
         worker = self._by_runner.get(runner.name)
         if worker is not None:
-            while not runner.closed and not runner.messages.ended:
+            runner.messages.dry = False
+            while not runner.closed and not runner.messages.dry:
                 self._read_messages(runner)
-            self._read_output(runner)
+            self._read_output(runner, everything=True)
         if worker is not None and worker.runner is runner:
             self.let_go(worker)
             self._foreman.runner_died(worker, code)
@@ -223,6 +248,7 @@ class Crew:
         for zygote in (*self._zygotes.values(), *self._retired):
             self._unregister(zygote.control)
             zygote.close()
+        processes.end_children(spare=self._not_ours)
 
 
 def _make_workers(settings: Settings, supervisor_id: str) -> list[Worker]:

@@ -16,15 +16,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...clock import Clock
+from ...task import TaskError
 from . import processes
-from .wire import MessageReader, encode
+from .wire import LARGEST_MESSAGE, MessageReader, encode
 
 _PIPE_SIZE = 1 << 18
-_SEND_TIMEOUT_S = 10
+_READ_SIZE = 1 << 16
+_SEND_TIMEOUT_S = 5
+_CLOSE_S = 5
+_LOOK_AT_FILES_MS = 250
 
 
 class Runner:
-    """The supervisor's end of one runner process."""
+    """The supervisor's end of one runner process.
+
+    `requested_at` is when its zygote was told to fork it; it is `spent` when no other task may follow.
+    """
 
     def __init__(self, name: str, zygote: Zygote) -> None:
         self.name = name
@@ -32,6 +40,8 @@ class Runner:
         self.pid: int | None = None
         self.tasks_done = 0
         self.ready = False
+        self.requested_at: int | None = None
+        self.spent = False
         self.work, self._their_work = socket.socketpair()
         self.steer, self._their_steer = socket.socketpair()
         self.stdout, self._their_stdout = os.pipe()
@@ -44,13 +54,16 @@ class Runner:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
         self.messages = MessageReader(_NonBlocking(self.work))
-        self.closed = False
+        self.closed = self._theirs_closed = False
 
     def their_fds(self) -> list[int]:
         return [self._their_work.fileno(), self._their_steer.fileno(), self._their_stdout, self._their_stderr]
 
     def forget_their_fds(self) -> None:
         """The zygote has its copies now; ours must go, or the end of a runner is not seen."""
+        if self._theirs_closed:
+            return
+        self._theirs_closed = True
         self._their_work.close()
         self._their_steer.close()
         os.close(self._their_stdout)
@@ -64,14 +77,19 @@ class Runner:
         """Say something to a runner at work; False when it is gone."""
         return _send(self.steer, kind, body)
 
-    def read_output(self) -> tuple[list[tuple[str, bytes]], list[int]]:
-        """What it has written to its standard streams by now, and which of them have ended."""
+    def read_output(self, *, everything: bool) -> tuple[list[tuple[str, bytes]], list[int]]:
+        """What it has written to its standard streams, and which of them have ended.
+
+        A part of it, so that a runner that never stops writing cannot hold its supervisor up; or
+        everything up to now, which is as much as a pipe holds.
+        """
         found, ended = [], []
         for stream, fd in (("stdout", self.stdout), ("stderr", self.stderr)):
             with contextlib.suppress(BlockingIOError):
-                while data := os.read(fd, _PIPE_SIZE):
+                if data := os.read(fd, _PIPE_SIZE if everything else _READ_SIZE):
                     found.append((stream, data))
-                ended.append(fd)
+                else:
+                    ended.append(fd)
         return found, ended
 
     def signal(self, number: int) -> None:
@@ -82,6 +100,7 @@ class Runner:
         """Let go of it; an idle runner ends by itself then."""
         if not self.closed:
             self.closed = True
+            self.forget_their_fds()
             self.work.close()
             self.steer.close()
             os.close(self.stdout)
@@ -107,22 +126,25 @@ def _send(end: socket.socket, kind: str, body: dict[str, Any]) -> bool:
 
 
 class Zygote:
-    """The supervisor's end of one zygote process."""
+    """The supervisor's end of one zygote process. `broken` is why the app cannot be imported."""
 
-    def __init__(self, target: str, supervisor_id: str) -> None:
+    def __init__(self, target: str, supervisor_id: str, clock: Clock) -> None:
         self.target = target
-        self.broken: str | None = None
+        self.broken: TaskError | None = None
+        self.gone = False
         self.runners: dict[str, Runner] = {}
+        self._clock = clock
         self._ready = False
         self._waiting: list[Runner] = []
         self._stamps: dict[str, int] = {}
+        self._looked_at = 0
         self._numbers = itertools.count(1)
         self._supervisor_id = supervisor_id
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.setblocking(False)
         fd = theirs.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "backburner.engines.local.zygote", str(fd), target],
+            [sys.executable, "-P", "-m", "backburner.engines.local.zygote", str(fd), target],
             pass_fds=[fd],
             stdin=subprocess.DEVNULL,
             env={**os.environ, processes.SUPERVISOR_VARIABLE: supervisor_id},
@@ -130,9 +152,13 @@ class Zygote:
         )
         theirs.close()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def fork(self) -> Runner:
         """A new runner; it can be given work when it is `ready`."""
-        runner = Runner(f"{self._supervisor_id}-{self._process.pid}-{next(self._numbers)}", self)
+        runner = Runner(f"{self._supervisor_id}-{self.pid}-{next(self._numbers)}", self)
         self.runners[runner.name] = runner
         if self._ready:
             self._request(runner)
@@ -141,23 +167,27 @@ class Zygote:
         return runner
 
     def _request(self, runner: Runner) -> None:
+        if runner.closed:  # nobody waits for it any more
+            del self.runners[runner.name]
+            return
         message = json.dumps({"fork": runner.name}).encode()
         fds = array.array("i", runner.their_fds())
         with contextlib.suppress(OSError):  # its death is seen elsewhere
             self.control.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         runner.forget_their_fds()
+        runner.requested_at = self._clock.now_ms()
 
     def read(self, on_exit: Callable[[Runner, int], None]) -> None:
-        """Take in what it says. `on_exit(runner, code)` is called for each runner that ended."""
+        """Take in what it says; `gone` is set at its end. `on_exit(runner, code)` tells of each runner's."""
         while True:
             try:
-                data = self.control.recv(1 << 18)
+                data = self.control.recv(LARGEST_MESSAGE)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
             if not data:
-                self._gone(on_exit)
+                self.gone = True
                 return
             message = json.loads(data)
             if "ready" in message:
@@ -167,33 +197,33 @@ class Zygote:
                     self._request(runner)
                 self._waiting.clear()
             elif "broken" in message:
-                self.broken = message["broken"]
+                reason = f"The app {self.target} does not load: {message['broken']}"
+                self.broken = TaskError("app_not_loaded", reason, details=message["details"])
             elif "forked" in message:
                 self.runners[message["forked"]].pid = message["pid"]
             elif "exited" in message:
                 on_exit(self.runners.pop(message["exited"]), message["code"])
 
-    def _gone(self, on_exit: Callable[[Runner, int], None]) -> None:
-        """It is dead, and by that its runners are."""
-        self.broken = self.broken or "its process went away"
-        self._process.wait()
-        for runner in self._waiting:
-            runner.forget_their_fds()
-        self._waiting.clear()
-        while self.runners:
-            on_exit(self.runners.popitem()[1], -9)
-
     def files_changed(self) -> bool:
+        """Whether the app on disk is another one than this. Looks only now and then."""
+        now = self._clock.now_ms()
+        if now - self._looked_at < _LOOK_AT_FILES_MS:
+            return False
+        self._looked_at = now
         return any(_stamp(file) != stamp for file, stamp in self._stamps.items())
+
+    def kill(self) -> None:
+        """End it at once. Its runners die with it; what they leave behind is its parent's."""
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """End it, and with it all its runners."""
         self.control.close()
         try:
-            self._process.wait(5)
+            self._process.wait(_CLOSE_S if self._ready else 0)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
         for runner in self.runners.values():
             runner.close()
 

@@ -1,4 +1,4 @@
-"""What Linux is asked about processes: dying with a parent, taking orphans in, killing whole families."""
+"""What Linux is asked about processes: dying with a parent, taking orphans in, ending whole families."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 #: In the environment of every process that a supervisor has to do with.
 SUPERVISOR_VARIABLE = "BACKBURNER_SUPERVISOR"
-#: In the environment of a runner's children.
-RUNNER_VARIABLE = "BACKBURNER_RUNNER"
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MB = 1024 * 1024
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+# -- who dies with whom ----------------------------------------------------------------------------
 
 
 def die_with_parent(parent: int) -> None:
@@ -25,9 +29,17 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def outlive_parent() -> None:
+    """Take `die_with_parent` back."""
+    _prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent dies, so that none gets away."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+# -- ending --------------------------------------------------------------------------------------
 
 
 def kill_group(group: int, signal_number: int = signal.SIGKILL) -> None:
@@ -35,37 +47,101 @@ def kill_group(group: int, signal_number: int = signal.SIGKILL) -> None:
         os.killpg(group, signal_number)
 
 
-def kill_tagged(variable: str, value: str) -> int:
-    """Kill every process that was started with `variable=value` in its environment; how many there were."""
-    killed = 0
-    for pid in tagged(variable, value):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-            killed += 1
-    return killed
+def end_children(spare: Collection[int] = ()) -> None:
+    """Kill and bury every child of this process but those to spare, and what they leave behind.
+
+    For a process that adopts orphans: then no descendant gets away, whatever group, session or
+    environment it has made for itself.
+    """
+    while doomed := children() - set(spare):
+        for pid in doomed:
+            _kill(pid)
+        for pid in doomed:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
 
-def tagged(variable: str, value: str) -> Iterator[int]:
+def end_tagged(variable: str, value: str, *, patience_s: float = 1.0, give_up_s: float = 10.0) -> bool:
+    """Wait until no process is left that was started with `variable=value` in its environment.
+
+    They have `patience_s` to end by themselves and are killed then. False when some are left even
+    so, which nothing but the kernel can keep alive.
+    """
+    began = time.monotonic()
+    while pids := tagged(variable, value):
+        waited_s = time.monotonic() - began
+        if waited_s > give_up_s:
+            return False
+        if waited_s > patience_s:
+            for pid in pids:
+                _kill(pid)
+        time.sleep(0.005)
+    return True
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+# -- looking -------------------------------------------------------------------------------------
+
+
+def tagged(variable: str, value: str) -> list[int]:
     """The processes, but this one, that were started with `variable=value` in their environment."""
     wanted = f"{variable}={value}".encode()
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            with contextlib.suppress(OSError):
-                if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                    yield int(entry)
+    found = []
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if pid != os.getpid() and wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
 
 
-def group_memory_mb(group: int) -> float:
-    """The resident memory of a process group."""
-    pages = 0
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                # The name in parentheses may hold anything; what follows it is plain.
-                fields = Path("/proc", entry, "stat").read_text("latin-1").rpartition(")")[2].split()
-                if int(fields[2]) == group:
-                    pages += int(fields[21])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
+def children() -> set[int]:
+    """The children of this process, dead ones that nobody has waited for included."""
+    return {pid for pid, (parent, _) in _families().items() if parent == os.getpid()}
+
+
+def has_children() -> bool:
+    """Whether this process has a child, dead or alive."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def memory_mb(pid: int) -> float:
+    """The resident memory of a process."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE / _MB
+    return 0.0
+
+
+def family_memory_mb(pid: int) -> float:
+    """The resident memory of a process and all its descendants."""
+    families = _families()
+    family, size = {pid}, 0
+    while len(family) > size:
+        size = len(family)
+        family |= {child for child, (parent, _) in families.items() if parent in family}
+    return sum(pages for member, (_, pages) in families.items() if member in family) * _PAGE / _MB
+
+
+def _families() -> dict[int, tuple[int, int]]:
+    """Every process: its parent and its resident pages."""
+    found = {}
+    for pid in _pids():
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # The name in parentheses may hold anything; what follows it is plain.
+            fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+            found[pid] = int(fields[1]), int(fields[21])
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
 def folder_size_mb(folder: Path) -> float:
@@ -79,4 +155,4 @@ def folder_size_mb(folder: Path) -> float:
                     stack.append(entry.path)
                 else:
                     total += entry.stat(follow_symlinks=False).st_size
-    return total / (1024 * 1024)
+    return total / _MB

@@ -12,16 +12,15 @@ import logging
 import selectors
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...config import Settings
-from ...errors import StoreError
+from ...context import scratch_folder
+from ...errors import StoreError, TaskNotFound
 from ...execution import Assignment, choose_cpus
-from ...keeper import Keeper
 from ...lifecycle import State
 from ...store import (
     ANYTHING,
@@ -39,9 +38,10 @@ from ...store import (
 )
 from ...task import Artifact, InputRequest, Progress, TaskError
 from ...task import Worker as WorkerRecord
-from . import processes
+from . import processes, work_is_left
 from .attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, Attempt
 from .crew import Crew, Worker
+from .housekeeping import Housekeeping, take_over
 from .pace import Pace
 from .task_log import TaskLog
 
@@ -52,6 +52,7 @@ _FLUSH_EVERY_MS = 100
 _STORE_RETRY_MS = 250
 _SHARE_COMMIT_MS = 3
 _BACKLOG_WAITS_MS = 50
+_MOST_FALSE_STARTS = 3
 _NEVER = 1 << 62
 
 
@@ -86,27 +87,25 @@ class Supervisor:
         self._next_heartbeat = self._next_look = self._next_write = self._store_back_at = 0
         self._next_ready_at = _NEVER
         self._drained_at: int | None = None
-        self._keeper_over = threading.Event()
+        self._house = Housekeeping(store, settings, supervisor_id, self._clock, self._tasks_folder)
 
     # -- the loop
 
-    def run(self) -> None:
-        """Work until the end; leaves no process behind."""
-        keeper = threading.Thread(target=self._keep, name="backburner-keeper", daemon=True)
+    def run(self, on_ready: Callable[[], object] = lambda: None) -> None:
+        """Work until the end; leaves no process behind. `on_ready` is called when it can take tasks."""
         with self._signals():
             try:
-                self._recover()
+                take_over(self._store, self._id)
+                self._heartbeat(self._clock.now_ms())
                 self._selector.register(self._watch, selectors.EVENT_READ, self._hear)
-                keeper.start()
+                self._house.start()
+                on_ready()
                 for target in self._targets:
                     self._crew.warm(target)
                 while not self._over():
                     self._turn()
             finally:
-                self._keeper_over.set()
                 self._end()
-                if keeper.ident is not None:
-                    keeper.join()
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._patience_s()):
@@ -133,10 +132,7 @@ class Supervisor:
         idle_exit_ms = self._settings.idle_exit_s * 1000
         if not idle_exit_ms or self._clock.now_ms() - self._busy_at < idle_exit_ms:
             return False
-        try:
-            return not any(depth.queued for depth in self._store.queue_depths())
-        except StoreError:
-            return False
+        return not work_is_left(self._store, self._settings, held=False)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -186,8 +182,8 @@ class Supervisor:
                 self._cancel(worker, attempt)
             if attempt.asked:
                 self._bring_answers(worker, attempt)
-        except StoreError:
-            self._next_heartbeat = 0
+        except (StoreError, TaskNotFound):
+            self._next_heartbeat = 0  # that tells what became of it
 
     def _bring_answers(self, worker: Worker, attempt: Attempt) -> None:
         answered = {
@@ -203,14 +199,10 @@ class Supervisor:
     def _cancel(self, worker: Worker, attempt: Attempt) -> None:
         if attempt.stopping is not None:
             return
-        now = self._clock.now_ms()
-        kill_at = now + int(self._settings.cancel_grace_s * 1000)
-        attempt.stop(TaskError(CANCELLED, "The task was cancelled."), kill_at)
-        self._soon(kill_at)
         attempt.changed(Stopping())
-        if not attempt.sent:
-            self._finish(worker, attempt, attempt.outcome_of_death(0))
-        elif worker.runner is not None:
+        kill_at = self._clock.now_ms() + int(self._settings.cancel_grace_s * 1000)
+        self._stop(worker, attempt, TaskError(CANCELLED, "The task was cancelled."), kill_at)
+        if attempt.sent and worker.runner is not None:
             worker.runner.tell("cancel", {"task_id": attempt.lease.task_id, "attempt": attempt.lease.attempt})
 
     # -- handing out
@@ -257,19 +249,21 @@ class Supervisor:
         if attempt is None or attempt.sent:
             return
         runner = self._crew.runner_for(worker, attempt.lease.task.target)
-        if isinstance(runner, str):
-            error = TaskError(
-                "app_not_loaded", f"The app {attempt.lease.task.target} does not load: {runner}"
-            )
-            self._finish(worker, attempt, Failed(error))
+        if isinstance(runner, TaskError):
+            self._finish(worker, attempt, Failed(runner))
             self._next(worker)
-        elif runner.ready:
+        elif not runner.ready:
+            self._soon(self._clock.now_ms() + self._patience_with_runners_ms)
+        else:
             now = self._clock.now_ms()
             limit_s = attempt.lease.task.resources.max_runtime_s
             attempt.deadline = None if limit_s is None else now + int(limit_s * 1000)
             attempt.sent_at = now
-            attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline))
-            runner.send("run", self._assignment(worker, attempt).to_json())  # if it is gone, that is heard
+            attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline, at=now))
+            if attempt.lease.task.resources.memory_mb is not None and runner.pid is not None:
+                attempt.memory_before_mb = processes.memory_mb(runner.pid)
+            if not runner.send("run", self._assignment(worker, attempt).to_json()):
+                runner.signal(signal.SIGKILL)  # it is gone, or takes nothing in; its end is heard
             self._soon(now + _LOOK_EVERY_MS if attempt.watched else attempt.deadline or _NEVER)
             if worker.backlog:
                 self._soon(now + _BACKLOG_WAITS_MS)
@@ -312,9 +306,6 @@ class Supervisor:
         elif kind == "progress":
             attempt.progressed(Progress.from_dict(body))
             self._soon(now)
-        elif kind == "log":
-            attempt.log.add("log", body["level"], body["message"], body["ts"])
-            self._soon(now + _FLUSH_EVERY_MS)
         else:
             self._take_request(worker, attempt, kind, body)
 
@@ -338,11 +329,17 @@ class Supervisor:
             self._after_write.append(lambda: runner.tell("reply", {"number": number}))
 
     def runner_died(self, worker: Worker, code: int) -> None:
-        if worker.attempt is not None and worker.attempt.sent:
-            self._finish(worker, worker.attempt, worker.attempt.outcome_of_death(code))
-            self._next(worker)
-        else:
-            self.runner_is_ready(worker)  # it was still getting ready: another one will do
+        attempt = worker.attempt
+        if attempt is None:
+            return
+        if not attempt.sent:
+            attempt.false_starts += 1
+            if attempt.false_starts < _MOST_FALSE_STARTS:
+                self.runner_is_ready(worker)  # another one will do
+                return
+        self._house.remove(scratch_folder(self._tasks_folder / attempt.lease.task_id, attempt.lease.attempt))
+        self._finish(worker, attempt, attempt.outcome_of_death(code))
+        self._next(worker)
 
     def _finish(self, worker: Worker, attempt: Attempt, outcome: Outcome) -> None:
         """The attempt is over, and off its worker's hands."""
@@ -380,12 +377,10 @@ class Supervisor:
     def _drain(self, worker: Worker, attempt: Attempt, now: int) -> None:
         assert self._drained_at is not None, "asked while draining"
         reason = "The supervisor was told to stop."
-        if not attempt.sent:
-            self._finish(worker, attempt, HandedBack(reason))
-        elif now < self._drained_at:
+        if attempt.sent and now < self._drained_at:
             self._soon(self._drained_at)
         else:
-            attempt.stop(TaskError(HANDED_BACK, reason), now)
+            self._stop(worker, attempt, TaskError(HANDED_BACK, reason), now)
 
     def _let_others_have(self, worker: Worker, attempt: Attempt, now: int) -> None:
         """What was leased ahead must not wait behind a task that turns out to be slow."""
@@ -397,7 +392,22 @@ class Supervisor:
                 self._pace.measured(worker.queue, now - running.sent_at)
                 self._finish(worker, attempt, HandedBack("Its worker is busy for longer than expected."))
 
+    def _stop(self, worker: Worker, attempt: Attempt, error: TaskError, kill_at: int) -> None:
+        """End an attempt: at once if no runner has it yet, else by `kill_at`."""
+        attempt.stop(error, kill_at)
+        if attempt.sent:
+            self._soon(kill_at)
+        else:
+            self._finish(worker, attempt, attempt.outcome_of_death(0))
+
+    @property
+    def _patience_with_runners_ms(self) -> int:
+        return int(self._settings.lease_grace_s * 1000)
+
     def _enforce(self, worker: Worker, attempt: Attempt, now: int) -> None:
+        if attempt is worker.attempt and not attempt.sent:
+            self._crew.end_late_runner(worker, now, self._patience_with_runners_ms)
+            self._soon(now + self._patience_with_runners_ms)
         runner = worker.runner
         if runner is None or runner.pid is None or not attempt.sent:
             return
@@ -443,17 +453,16 @@ class Supervisor:
         """Somebody else has the task now, or nobody: what our runner does is of no use."""
         for worker, attempt in list(self._crew.attempts()):
             if attempt.lease is lease:
-                attempt.stop(TaskError(LEASE_LOST, "The lease was lost."), 0)
-                if not attempt.sent:
-                    self._finish(worker, attempt, HandedBack("The lease was lost."))
-                self._soon(0)
+                self._stop(worker, attempt, TaskError(LEASE_LOST, "The lease was lost."), 0)
 
     def _heartbeat(self, now: int) -> None:
         self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
         held = list(self._crew.attempts())
         try:
             views = self._store.heartbeat([attempt.lease for _, attempt in held], self._records(now))
+            self._house.heartbeats_arrive = True
         except StoreError as error:
+            self._house.heartbeats_arrive = False
             self._store_failed(error)
             return
         for (worker, attempt), view in zip(held, views, strict=True):
@@ -484,31 +493,9 @@ class Supervisor:
         log.warning("%s", error)
         self._store_back_at = self._next_write = self._clock.now_ms() + _STORE_RETRY_MS
 
-    # -- beginning, keeping house, ending
-
-    def _recover(self) -> None:
-        """Take over from a supervisor of this host that died: we hold its lock, so it is dead for sure."""
-        dead = [w for w in self._store.workers() if w.host == self._host and w.supervisor_id != self._id]
-        supervisors = {worker.supervisor_id for worker in dead}
-        for supervisor_id in supervisors:
-            processes.kill_tagged(processes.SUPERVISOR_VARIABLE, supervisor_id)
-        self._store.lose(workers=[worker.worker_id for worker in dead])
-        for supervisor_id in supervisors:
-            self._store.remove_workers(supervisor_id)
-        self._heartbeat(self._clock.now_ms())
-
-    def _keep(self) -> None:
-        keeper = Keeper(
-            self._store, self._settings, self._id, clock=self._clock, tasks_folder=self._tasks_folder
-        )
-        while not self._keeper_over.wait(self._settings.keeper_interval_s):
-            try:
-                keeper.sweep()
-            except StoreError as error:
-                log.warning("%s", error)
-
     def _end(self) -> None:
         self._crew.close()
+        self._house.stop()
         with contextlib.suppress(StoreError):
             self._store.remove_workers(self._id)
         self._watch.close()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
+from ... import json_text
 from ...task import LogLine
 
+#: What a log record begins with where it comes in line with plain output. Up to the newline it is JSON.
+RECORD = b"\0log "
+
 _LONGEST_LINE = 16_384
+_LONGEST_RECORD = 1 << 20
+_LINE_COST = 64  # in a store, an empty line is not free
 _LEVELS = {"stdout": "info", "stderr": "warning"}
 
 
@@ -20,22 +28,44 @@ class TaskLog:
     def feed(self, stream: str, data: bytes, now: int) -> None:
         """Take raw output; a line is complete at its newline, or when it is too long to wait for one."""
         *lines, rest = (self._partial[stream] + data).split(b"\n")
-        while len(rest) > _LONGEST_LINE:
-            lines.append(rest[:_LONGEST_LINE])
-            rest = rest[_LONGEST_LINE:]
-        self._partial[stream] = rest
+        begun = b""
         for line in lines:
-            self.add(stream, _LEVELS[stream], line.rstrip(b"\r").decode("utf-8", "replace"), now)
+            text, mark, record = line.partition(RECORD)
+            if mark and self._add_record(record, now):
+                begun += text  # a line that a record came into the middle of
+            else:
+                self._add_line(stream, begun + line, now)
+                begun = b""
+        rest = begun + rest
+        if len(rest) > (_LONGEST_RECORD if RECORD in rest else _LONGEST_LINE):
+            self._add_line(stream, rest, now)
+            rest = b""
+        self._partial[stream] = rest
+
+    def _add_line(self, stream: str, line: bytes, now: int) -> None:
+        line = line.rstrip(b"\r")
+        for start in range(0, len(line) or 1, _LONGEST_LINE):
+            part = line[start : start + _LONGEST_LINE]
+            self.add(stream, _LEVELS[stream], part.decode("utf-8", "replace"), now)
+
+    def _add_record(self, text: bytes, now: int) -> bool:
+        try:
+            record = json.loads(text)
+            self.add("log", str(record["level"]), str(record["message"]), int(record["ts"]))
+        except (ValueError, KeyError, TypeError):
+            return False
+        return True
 
     def add(self, stream: str, level: str, message: str, now: int) -> None:
         if self._left <= 0:
             return
-        self._left -= len(message) + 1
+        self._left -= len(message) + _LINE_COST
         if self._left <= 0:
             stream, level, message = "backburner", "warning", "The log is full; what follows is dropped."
-        storable = message.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
         self._seq += 1
-        self._lines.append(LogLine(self._seq, now, stream, level, storable))
+        self._lines.append(
+            LogLine(self._seq, now, stream, json_text.storable(level), json_text.storable(message))
+        )
 
     def end(self, now: int) -> None:
         """No more will come: what has no newline yet is a line too."""

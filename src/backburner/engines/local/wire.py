@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+#: Between a supervisor and a zygote, a message is one packet.
+LARGEST_MESSAGE = 1 << 16
+
 _CHUNK = 1 << 18
 
 
@@ -23,19 +26,24 @@ class MessageReader:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._rest = b""
-        self.ended = False
+        self.dry = self.ended = False
 
     def read(self) -> list[tuple[str, dict[str, Any]]]:
-        """What has arrived; blocks only on a blocking socket. `ended` is set at the end of the stream."""
+        """What has arrived; blocks only on a blocking socket. Raises ValueError for what is no message.
+
+        `dry` says that nothing was there, `ended` that nothing will ever be again.
+        """
         try:
             data = self._stream.recv(_CHUNK)
         except BlockingIOError:
+            self.dry = True
             return []
         except OSError:
             data = b""
         if not data:
-            self.ended = True
+            self.dry = self.ended = True
             return []
+        self.dry = False
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [(kind, body) for kind, body in map(json.loads, lines)]
 

@@ -1,7 +1,7 @@
 """The zygote: a process that has the app imported and does nothing but fork runners from it.
 
 So a new runner is there in milliseconds, however long the app takes to import. It reaps its
-runners, takes their orphans along, and kills them all when its supervisor is gone.
+runners, ends what they leave behind, and ends them all when its supervisor is gone.
 """
 
 from __future__ import annotations
@@ -15,31 +15,39 @@ import select
 import signal
 import socket
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ...target import load
 from . import processes
+from .paths import restore_environment
 from .runner import serve
+from .wire import LARGEST_MESSAGE
 
-_MESSAGE_SIZE = 1 << 16
+_LONGEST_TEXT = 8_000
+_FILES_BYTES = 40_000
 
 
 def main() -> None:
     """Run as `python -m backburner.engines.local.zygote SOCKET_FD TARGET`."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
     target = sys.argv[2]
     processes.die_with_parent(os.getppid())
     processes.adopt_orphans()
+    restore_environment()
     try:
         app = load(target)
     except BaseException as error:
-        _send(control, {"broken": str(error), "details": traceback.format_exc()})
-        sys.exit(1)
+        reason = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
+        _send(control, {"broken": reason[:_LONGEST_TEXT], "details": traceback.format_exc()[-_LONGEST_TEXT:]})
+        os._exit(1)  # whatever the app has begun
     gc.collect()
     gc.freeze()  # what is imported stays shared between the runners
     _send(control, {"ready": True, "files": _app_files()})
+    processes.outlive_parent()  # the control socket tells of its end, and then there is something to do
     Zygote(control, app.tools).run()
 
 
@@ -48,6 +56,7 @@ class Zygote:
         self._control = control
         self._tools = tools
         self._runners: dict[int, str] = {}
+        self._not_ours = processes.children()  # the app's own
         self._reader, self._writer = socket.socketpair()
         for end in (self._reader, self._writer):
             end.setblocking(False)
@@ -56,7 +65,7 @@ class Zygote:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a stop goes through the supervisor
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def run(self) -> None:
+    def run(self) -> NoReturn:
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
         poller.register(self._reader, select.POLLIN)
@@ -69,20 +78,20 @@ class Zygote:
             if self._control.fileno() in ready:
                 message, fds = _receive(self._control)
                 if message is None:
-                    self._end()
-                else:
-                    self._fork(message["fork"], fds)
+                    processes.end_children()  # the supervisor is gone: nobody may go on
+                    os._exit(0)
+                self._fork(message["fork"], fds)
 
     def _fork(self, name: str, fds: list[int]) -> None:
         pid = os.fork()
         if pid == 0:
-            self._become_runner(name, fds)
+            self._become_runner(fds)
         for fd in fds:
             os.close(fd)
         self._runners[pid] = name
         _send(self._control, {"forked": name, "pid": pid})
 
-    def _become_runner(self, name: str, fds: list[int]) -> None:
+    def _become_runner(self, fds: list[int]) -> NoReturn:
         """In the new process: leave everything of the zygote behind, then serve, then end at once."""
         status = 1
         try:
@@ -92,9 +101,9 @@ class Zygote:
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
             processes.die_with_parent(zygote)
+            processes.adopt_orphans()
             for end in (self._control, self._reader, self._writer):
                 end.close()
-            os.environ[processes.RUNNER_VARIABLE] = name
             work, steer, stdout, stderr = fds
             null = os.open(os.devnull, os.O_RDONLY)
             for fd, place in ((null, 0), (stdout, 1), (stderr, 2)):
@@ -108,49 +117,42 @@ class Zygote:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Bury the dead. A runner's whole group goes before its number can be given to another process."""
-        while True:
-            try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if dead is None:
-                return
-            pid = dead.si_pid
-            name = self._runners.pop(pid, None)
-            if name is not None:
-                processes.kill_group(pid)
-                processes.kill_tagged(processes.RUNNER_VARIABLE, name)
-            _, status = os.waitpid(pid, 0)
-            if name is not None:
-                code = os.waitstatus_to_exitcode(status)
-                _send(self._control, {"exited": name, "pid": pid, "code": code})
-
-    def _end(self) -> None:
-        """The supervisor is gone: nobody may go on."""
-        for pid in self._runners:
-            processes.kill_group(pid)
-        for name in self._runners.values():
-            processes.kill_tagged(processes.RUNNER_VARIABLE, name)
-        os._exit(0)
+        """Bury the dead. What a runner leaves behind is gone before its end is told."""
+        with contextlib.suppress(ChildProcessError):
+            while (dead := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                pid, status = dead
+                if name := self._runners.pop(pid, None):
+                    # A runner adopts its own orphans, so those that come to us had one that is dead.
+                    processes.end_children(spare={*self._runners, *self._not_ours})
+                    code = os.waitstatus_to_exitcode(status)
+                    _send(self._control, {"exited": name, "pid": pid, "code": code})
 
 
 def _app_files() -> list[str]:
     """The files of the app itself, so that a change of one of them can be seen."""
-    libraries = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[2]))
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    own = {file for file in files if file and file.endswith(".py") and not file.startswith(libraries)}
-    return sorted(own)[:200]
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    libraries = tuple(f"{folder}{os.sep}" for folder in (*installed, Path(__file__).parents[2]))
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    own = sorted(file for file in files if file.endswith(".py") and not file.startswith(libraries))
+    fitting, room = [], _FILES_BYTES
+    for file in own:
+        room -= len(json.dumps(file)) + 2
+        if room < 0:
+            break
+        fitting.append(file)
+    return fitting
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):
-        control.send(json.dumps(message).encode()[: 1 << 17])
+        control.send(json.dumps(message).encode())
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     try:
-        data, ancillary, _, _ = control.recvmsg(_MESSAGE_SIZE, socket.CMSG_SPACE(16))
+        data, ancillary, _, _ = control.recvmsg(
+            LARGEST_MESSAGE, socket.CMSG_SPACE(16), socket.MSG_CMSG_CLOEXEC
+        )
     except OSError:
         return None, []
     if not data:
