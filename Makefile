@@ -52,5 +52,5 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,postgres,fastmcp]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,postgres,fastmcp,files,science]'
 	@touch $@

@@ -1,0 +1,34 @@
+"""The files pack: slow tools for folder trees, vaults of notes, and documents (extra `files`).
+
+`backburner serve backburner.packs.files` serves it; `files.add_to(bb)` adds its tools to another app.
+"""
+
+from __future__ import annotations
+
+from backburner.app import Backburner
+
+from .monitor import wksm_monitor_sync
+from .transform import estimate_batch, wksm_transform_batch
+from .tree import estimate_files
+from .vault import wksm_vault_index, wksm_vault_search
+
+__all__ = [
+    "add_to",
+    "bb",
+    "wksm_monitor_sync",
+    "wksm_transform_batch",
+    "wksm_vault_index",
+    "wksm_vault_search",
+]
+
+
+def add_to(app: Backburner) -> None:
+    """Add the tools of this pack to an app."""
+    app.tool(estimate=estimate_files(), idempotent=True)(wksm_monitor_sync)
+    app.tool(estimate=estimate_files(".md"), idempotent=True)(wksm_vault_index)
+    app.tool(task="never", idempotent=True)(wksm_vault_search)
+    app.tool(estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
+
+
+bb = Backburner("files")
+add_to(bb)

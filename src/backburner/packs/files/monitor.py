@@ -1,0 +1,373 @@
+"""wksm_monitor_sync: keep a database of a folder tree, and say what changed since the last time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import marshal
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backburner.context import TaskContext
+
+from .tree import Problems, database_path, folder_at, open_database, shown
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS syncs (
+    sync INTEGER PRIMARY KEY, task_id TEXT NOT NULL UNIQUE, root BLOB NOT NULL,
+    started_at REAL NOT NULL, finished_at REAL
+);
+-- The fingerprint of a folder covers the names, sizes, times and inodes of its files: while it is
+-- the same, no file of the folder is looked at. It is null when the next sync must look.
+CREATE TABLE IF NOT EXISTS folders (folder INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, fingerprint BLOB);
+CREATE TABLE IF NOT EXISTS files (
+    folder INTEGER NOT NULL, name BLOB NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    inode INTEGER NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (folder, name)
+) WITHOUT ROWID;
+-- What the latest sync found: added, changed, removed, or renamed from `was`.
+CREATE TABLE IF NOT EXISTS changes (change TEXT NOT NULL, path BLOB NOT NULL, was BLOB);
+CREATE VIEW IF NOT EXISTS paths AS
+    SELECT CAST(folders.path AS TEXT) || CAST(name AS TEXT) AS path, size, mtime_ns, hash
+    FROM files JOIN folders USING (folder);
+"""
+_BATCH = 1_000
+_REPORTED = 10_000
+_CHUNK = 1 << 20
+_WHOLE_UP_TO = 256 << 20
+_SAMPLES = 16
+_PART = "part:"
+_SIGNED_64 = (1 << 63) - 1
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # what became a pipe or a link cannot harm
+_KINDS = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFCHR: "a character device",
+}
+
+
+#: A file as a folder's listing shows it: name, size, mtime_ns, inode. A plain tuple, for there are many.
+Seen = tuple[bytes, int, int, int]
+
+
+class Known(NamedTuple):
+    """A file as the last sync left it."""
+
+    folder: int
+    path: bytes
+    seen: Seen
+    hash: str
+
+
+def wksm_monitor_sync(
+    path: str, recursive: bool = True, database: str | None = None, *, ctx: TaskContext
+) -> dict[str, Any]:
+    """Sync a folder tree into its monitor database: what was added, changed, removed or renamed.
+
+    Unchanged files are not read again. Symbolic links are not followed. The database is in the
+    user's state folder, or where `database` says. A sync that was interrupted goes on where it was.
+    """
+    began = time.perf_counter()
+    root = folder_at(path)
+    where = database_path("monitor", root, database)
+    with open_database(where, _SCHEMA) as connection:
+        sync = _Sync(connection, os.fsencode(root), recursive, ctx)
+        sync.run()
+        result = sync.result()
+        if sync.problems or result["files_updated"] or result["removed"]:
+            report = json.dumps({"root": shown(root), **sync.report()}, indent=1)
+            ctx.artifact(report.encode(), "report.json", kind="report")
+    return {**result, "database": shown(where), "duration_seconds": round(time.perf_counter() - began, 3)}
+
+
+class _Gone:
+    """Files that are not where they were: each may turn up once more under another name."""
+
+    def __init__(self, files: list[Known]) -> None:
+        self._files = {file.path: file for file in files}
+        self._by_identity = {file.seen[1:]: file for file in files}
+        self._by_content = {(file.seen[1], file.hash): file for file in files if file.seen[1]}
+
+    def moved_to(self, seen: Seen) -> Known | None:
+        """The file that this one was, by its inode, time and size; it need not be read again."""
+        return self._take(self._by_identity.get(seen[1:]))
+
+    def copied_to(self, seen: Seen, digest: str) -> Known | None:
+        """The file that this one was, by its content. Empty files are all alike, so they do not count."""
+        return self._take(self._by_content.get((seen[1], digest)))
+
+    def _take(self, file: Known | None) -> Known | None:
+        return self._files.pop(file.path, None) if file else None
+
+    def left(self) -> list[Known]:
+        return list(self._files.values())
+
+
+@dataclass
+class _Sync:
+    """One sync. Its findings are in the database as soon as they are known, so a new attempt goes on."""
+
+    database: sqlite3.Connection
+    root: bytes
+    recursive: bool
+    ctx: TaskContext
+    problems: Problems = field(default_factory=Problems)
+    processed: int = 0
+    hashed_in_part: int = 0
+
+    def __post_init__(self) -> None:
+        self._root = self.root.rstrip(b"/") + b"/"
+        self._known: dict[bytes, tuple[int, bytes | None]] = {
+            path: (folder, fingerprint)
+            for folder, path, fingerprint in self.database.execute("SELECT * FROM folders")
+        }
+        self._pending: list[tuple[bytes, Seen, str | None]] = []
+        self._gone: list[Known] = []
+        self._fingerprints: dict[bytes, bytes] = {}
+        self._incomplete: set[bytes] = set()
+        self._hidden: list[bytes] = []  # beginnings of paths that nobody could look at
+        self._begin()
+
+    def _begin(self) -> None:
+        with self.database as database:
+            new = (self.ctx.task_id, self.root, time.time())
+            statement = "INSERT OR IGNORE INTO syncs (task_id, root, started_at) VALUES (?, ?, ?)"
+            if database.execute(statement, new).rowcount:  # not a further attempt
+                database.execute("DELETE FROM changes")
+
+    def run(self) -> None:
+        unseen = set(self._known)
+        for folder, listing in self._walk():
+            unseen.discard(folder)
+            self._compare(folder, listing)
+        self._miss(unseen)
+        self._look_at_pending()
+        self._finish()
+
+    # -- what is there
+
+    def _walk(self) -> Iterator[tuple[bytes, list[Seen]]]:
+        """Each folder (as a path below the root that ends with a slash, or is empty) and its plain files."""
+        waiting = [b""]
+        while waiting:
+            self.ctx.raise_if_cancelled()
+            folder = waiting.pop()
+            listing: list[Seen] = []
+            try:
+                with os.scandir(self._root + folder) as entries:
+                    self._sort(entries, folder, listing, waiting)
+            except OSError as error:
+                self.problems.add(folder or b".", error)
+                self._hidden.append(folder)
+                continue
+            self.processed += len(listing)
+            self.ctx.progress(phase="scan", message=f"Found {self.processed} files...")
+            yield folder, listing
+
+    def _sort(
+        self,
+        entries: Iterator[os.DirEntry[bytes]],
+        folder: bytes,
+        listing: list[Seen],
+        waiting: list[bytes],
+    ) -> None:
+        """Put plain files into `listing` and folders into `waiting`; the rest is skipped."""
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError as error:
+                self._skip(folder, entry.name, error)
+                if not isinstance(error, FileNotFoundError):
+                    self._hidden.append(folder + entry.name)
+                continue
+            kind = stat.S_IFMT(status.st_mode)
+            if kind == stat.S_IFREG:
+                listing.append((entry.name, *_identity(status)))
+            elif kind != stat.S_IFDIR:
+                reason = (
+                    _about_link(entry.path) if kind == stat.S_IFLNK else _KINDS.get(kind, "no plain file")
+                )
+                self._skip(folder, entry.name, reason)
+            elif self.recursive:
+                waiting.append(folder + entry.name + b"/")
+
+    def _skip(self, folder: bytes, name: bytes, reason: str | Exception) -> None:
+        self.processed += 1
+        self._give_up(folder, name, reason)
+
+    def _give_up(self, folder: bytes, name: bytes, reason: str | Exception) -> None:
+        self.problems.add(folder + name, reason)
+        self._incomplete.add(folder)
+
+    # -- what is new
+
+    def _compare(self, folder: bytes, listing: list[Seen]) -> None:
+        number, fingerprint = self._known.get(folder, (None, None))
+        found = blake2b(marshal.dumps(listing, 2), digest_size=16).digest()
+        if fingerprint == found:
+            return
+        self._fingerprints[folder] = found
+        known = {} if number is None else {file.seen[0]: file for file in self._files(number, folder)}
+        for seen in listing:
+            file = known.pop(seen[0], None)
+            if file is None or file.seen != seen:
+                self._pending.append((folder, seen, file.hash if file else None))
+        self._gone += known.values()
+
+    def _files(self, number: int, folder: bytes) -> Iterator[Known]:
+        rows = self.database.execute(
+            "SELECT name, size, mtime_ns, inode, hash FROM files WHERE folder = ?", (number,)
+        )
+        return (Known(number, folder + row[0], row[:4], row[4]) for row in rows)
+
+    def _miss(self, unseen: set[bytes]) -> None:
+        """Note what is gone with its folder, and leave out what could not, or was not to, be looked at."""
+        for folder in unseen if self.recursive else ():
+            self._gone += self._files(self._known[folder][0], folder)
+        hidden = tuple(self._hidden)
+        self._gone = [file for file in self._gone if not file.path.startswith(hidden)]
+
+    def _look_at_pending(self) -> None:
+        gone = _Gone(self._gone)
+        total = len(self._pending)
+        for start in range(0, total, _BATCH):
+            left: list[Known] = []
+            files: list[tuple[int, bytes, int, int, int, str]] = []
+            changes: list[tuple[str, bytes, bytes | None]] = []
+            for done, (folder, seen, last_hash) in enumerate(
+                self._pending[start : start + _BATCH], start + 1
+            ):
+                if done % 50 == 0 or done == total:
+                    self.ctx.raise_if_cancelled()
+                    message = f"Processing {done} of {total} files..."
+                    self.ctx.progress(done, total, phase="sync", message=message)
+                path = folder + seen[0]
+                was = gone.moved_to(seen) if last_hash is None else None
+                try:
+                    digest, now = (was.hash, seen) if was else self._hash(folder, seen)
+                except OSError as error:
+                    self._give_up(folder, seen[0], error)
+                    continue
+                if last_hash is None:
+                    was = was or gone.copied_to(now, digest)
+                    changes.append(("renamed", path, was.path) if was else ("added", path, None))
+                    left += [was] if was else []
+                elif last_hash != digest or digest.startswith(_PART):
+                    changes.append(("changed", path, None))
+                files.append((self._number(folder), *now, digest))
+            with self.database as database:
+                _delete(database, left)
+                database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", files)
+                database.executemany("INSERT INTO changes VALUES (?, ?, ?)", changes)
+        self._gone = gone.left()
+
+    def _number(self, folder: bytes) -> int:
+        known = self._known.get(folder)
+        if known is None:
+            row = self.database.execute("INSERT INTO folders (path) VALUES (?) RETURNING folder", (folder,))
+            known = self._known[folder] = (int(row.fetchone()[0]), None)
+        return known[0]
+
+    def _hash(self, folder: bytes, seen: Seen) -> tuple[str, Seen]:
+        """The file's hash, and what it is now. The time is taken before reading, so no change is missed."""
+        fd = os.open(self._root + folder + seen[0], _OPEN)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "became something else than a plain file")
+            size, *_ = identity = _identity(status)
+            now = (seen[0], *identity)
+            if size > _WHOLE_UP_TO:
+                self.hashed_in_part += 1
+                return _hash_of_samples(fd, size), now
+            digest = blake2b(os.read(fd, min(size, _CHUNK)), digest_size=16)
+            if size > _CHUNK:
+                while data := os.read(fd, _CHUNK):
+                    self.ctx.raise_if_cancelled()
+                    digest.update(data)
+            return digest.hexdigest(), now
+        finally:
+            os.close(fd)
+
+    def _finish(self) -> None:
+        complete = {
+            folder: found for folder, found in self._fingerprints.items() if folder not in self._incomplete
+        }
+        with self.database as database:
+            _delete(database, self._gone)
+            database.executemany(
+                "INSERT INTO changes VALUES ('removed', ?, NULL)", ((file.path,) for file in self._gone)
+            )
+            database.executemany(
+                "UPDATE folders SET fingerprint = ? WHERE folder = ?",
+                ((found, self._number(folder)) for folder, found in complete.items()),
+            )
+            database.executemany(
+                "UPDATE folders SET fingerprint = NULL WHERE path = ?",
+                ((folder,) for folder in self._incomplete),
+            )
+            if self._gone:
+                database.execute("DELETE FROM folders WHERE folder NOT IN (SELECT folder FROM files)")
+            finished = (time.time(), self.ctx.task_id)
+            database.execute("UPDATE syncs SET finished_at = ? WHERE task_id = ?", finished)
+
+    # -- what became of it
+
+    def result(self) -> dict[str, Any]:
+        counted = dict(self.database.execute("SELECT change, count(*) FROM changes GROUP BY change"))
+        counts = {change: counted.get(change, 0) for change in ("added", "changed", "removed", "renamed")}
+        updated = counts["added"] + counts["changed"] + counts["renamed"]
+        return {
+            "files_processed": self.processed,
+            "files_skipped": max(0, self.processed - updated),
+            "files_updated": updated,
+            **counts,
+            "hashed_in_part": self.hashed_in_part,
+            **self.problems.summary(),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """The changes (the first ten thousand) and all problems."""
+        rows = self.database.execute("SELECT change, path, was FROM changes LIMIT ?", (_REPORTED,))
+        changes = [
+            {"change": change, "path": shown(path), **({"was": shown(was)} if was is not None else {})}
+            for change, path, was in rows
+        ]
+        return {"changes": changes, "problems": self.problems}
+
+
+def _delete(database: sqlite3.Connection, files: list[Known]) -> None:
+    names = ((file.folder, file.seen[0]) for file in files)
+    database.executemany("DELETE FROM files WHERE folder = ? AND name = ?", names)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    """What shows that a file is still the same: size, mtime_ns, inode (SQLite's integers have a sign)."""
+    return status.st_size, status.st_mtime_ns, status.st_ino & _SIGNED_64
+
+
+def _hash_of_samples(fd: int, size: int) -> str:
+    """A hash of the size and of pieces from the whole length: cheap however long the file is."""
+    digest = blake2b(str(size).encode(), digest_size=16)
+    for sample in range(_SAMPLES):
+        digest.update(os.pread(fd, _CHUNK, (size - _CHUNK) * sample // (_SAMPLES - 1)))
+    return _PART + digest.hexdigest()
+
+
+def _about_link(path: bytes) -> str:
+    """A link is never followed; but a loop is worth naming."""
+    link = Path(os.fsdecode(path))
+    try:
+        target = link.resolve(strict=True)
+    except FileNotFoundError:
+        return "a symbolic link to nothing"
+    except (OSError, RuntimeError):  # Python 3.11 and 3.12 raise RuntimeError for a loop
+        return "a loop of symbolic links"
+    return "a loop of symbolic links" if target in link.parents else "a symbolic link, not followed"

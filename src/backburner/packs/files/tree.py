@@ -1,0 +1,115 @@
+"""What the file tools share: folders and their databases, and what goes wrong with a file."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from backburner.config import state_folder
+
+_SHOWN_PROBLEMS = 50
+_COUNT_FOR_S = 0.05
+_FILES_PER_SECOND = 100
+_WORDS = {
+    FileNotFoundError: "vanished while it was looked at",
+    PermissionError: "no permission",
+    UnicodeDecodeError: "not UTF-8 text",
+}
+
+
+def shown(name: bytes | str | os.PathLike[str]) -> str:
+    """A file name as text for JSON, logs and terminals: what is not printable is escaped."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+class Problems(list[dict[str, str]]):
+    """Files that could not be used, and why. None of them ends the work."""
+
+    def add(self, path: bytes | str | os.PathLike[str], reason: str | Exception) -> None:
+        if isinstance(reason, Exception):
+            reason = in_words(reason)
+        self.append({"path": shown(path), "reason": reason})
+
+    def summary(self) -> dict[str, Any]:
+        """For a result: how many there are, and the first ones."""
+        return {"problems_total": len(self), "problems": self[:_SHOWN_PROBLEMS]}
+
+
+def in_words(error: Exception) -> str:
+    """Why a file could not be used, without its path and without a traceback."""
+    for kind, words in _WORDS.items():
+        if isinstance(error, kind):
+            return words
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+def folder_at(path: str) -> Path:
+    """The absolute path of an existing folder. Raises FileNotFoundError or NotADirectoryError."""
+    folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  (symbolic links are kept)
+    if not folder.exists():
+        raise FileNotFoundError(f"There is no folder {shown(folder)}.")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{shown(folder)} is not a folder.")
+    return folder
+
+
+def database_path(kind: str, folder: Path, chosen: str | None = None) -> Path:
+    """Where the database of a folder is: where the caller says, else in the user's state folder."""
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return state_folder(os.environ) / kind / f"{name}.db"
+
+
+@contextmanager
+def open_database(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
+    """A database for one writer. Raises BlockingIOError while another task writes to it."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with path.with_name(path.name + ".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(f"Another task is writing to {shown(path)}; try again later.") from None
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;" + schema)
+            yield database
+
+
+def estimate_files(pattern: str = "") -> Callable[[Mapping[str, Any]], float]:
+    """An estimate for tools with a `path`: one second for each hundred files. It looks for 50 ms at most."""
+
+    def estimate(inputs: Mapping[str, Any]) -> float:
+        return 0.1 + _roughly_count(folder_at(inputs["path"]), pattern) / _FILES_PER_SECOND
+
+    return estimate
+
+
+def _roughly_count(folder: Path, suffix: str) -> float:
+    """How many files there are; where counting takes too long, extrapolated from the folders seen so far."""
+    deadline = time.monotonic() + _COUNT_FOR_S
+    waiting, seen, count = [str(folder)], 0, 0
+    while waiting and time.monotonic() < deadline:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        count += entry.name.endswith(suffix)
+        except OSError:
+            continue
+        seen += 1
+    return count * (seen + len(waiting)) / max(1, seen)

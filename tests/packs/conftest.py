@@ -1,0 +1,86 @@
+"""Fixtures for the tests of the packs: an app on a store of its own, with the real engine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backburner import Backburner, Task
+from backburner.engines.local import SupervisorLock
+from tests.packs import app
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def bb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backburner]:
+    """An app with all packs. Its store, its data and the packs' databases are the test's own."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setenv("BACKBURNER_STORE", f"sqlite:///{state}/tasks.db")
+    monkeypatch.setenv("BACKBURNER_DATA_DIR", str(state / "data"))
+    made = app.make()
+    try:
+        yield made
+    finally:
+        made.close()
+        end_supervisor(state / "data")
+
+
+@pytest.fixture
+def run(bb: Backburner) -> Run:
+    """Run a tool as a task and give its result; the test fails when the task does not succeed."""
+
+    def run(tool: str, **inputs: Any) -> Any:
+        task = finish(bb, bb.service.submit(tool, inputs).task_id)
+        assert task.error is None, task.error
+        return task.result
+
+    return run
+
+
+def finish(bb: Backburner, task_id: str, within_s: float = 60) -> Task:
+    """The task when it is finished."""
+    task = bb.service.wait(task_id, within_s).task
+    assert task.finished, task
+    return task
+
+
+def artifact(bb: Backburner, task_id: str, name: str) -> bytes:
+    """What is in an artifact of a task."""
+    found = [one for one in bb.service.result(task_id).artifacts if one.name == name]
+    assert found, f"there is no artifact {name}"
+    return (bb.data_dir / "tasks" / found[-1].path).read_bytes()
+
+
+def report(bb: Backburner, task_id: str) -> Any:
+    return json.loads(artifact(bb, task_id, "report.json"))
+
+
+def kill_runner(bb: Backburner, task_id: str) -> None:
+    """Kill the process that runs the task, as a crash or the kernel would."""
+    worker_id = bb.service.status(task_id).task.worker_id
+    pids = [worker.pid for worker in bb.store.workers() if worker.worker_id == worker_id]
+    attempt = bb.store.attempts(task_id)[-1]
+    pid = attempt.pid or pids[0]
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def end_supervisor(data_dir: Path) -> None:
+    """End the supervisor now; it would stay for a while."""
+    pid = (SupervisorLock(data_dir).holder() or {}).get("pid")
+    if isinstance(pid, int):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            process = psutil.Process(pid)
+            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, signal.SIGTERM)
+            process.wait(10)
