@@ -8,6 +8,7 @@ from typing import Any
 
 from backburner import Backburner, TaskContext
 from backburner.packs import files
+from backburner.packs.files.transform import Converter, Job
 
 _VERSION_3 = 0x20080522
 _SEE_EVERYTHING = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -18,6 +19,7 @@ def make() -> Backburner:
     files.add_to(app)
     app.tool(isolation="fresh")(sync_without_privileges)
     app.tool(sync_while_files_vanish)
+    app.tool(convert_with_a_killer)
     return app
 
 
@@ -44,6 +46,22 @@ def sync_while_files_vanish(path: str, vanish: list[str], ctx: TaskContext) -> d
 
     ctx.progress = progress  # type: ignore[method-assign]
     return files.wksm_monitor_sync(path, ctx=ctx)
+
+
+def convert_with_a_killer(paths: list[str], killer: str, ctx: TaskContext) -> dict[str, Any]:
+    """Convert, and kill the converter's process when it has the document of that name."""
+    convert = Converter.convert
+
+    def convert_or_die(self: Converter, job: Job, to: str, overwrite: bool) -> str:
+        if job.source.name == killer and self._process is not None:
+            self._process.kill()
+        return convert(self, job, to, overwrite)
+
+    Converter.convert = convert_or_die  # type: ignore[method-assign]
+    try:
+        return files.wksm_transform_batch(paths, "html", ctx=ctx)
+    finally:
+        Converter.convert = convert  # type: ignore[method-assign]
 
 
 bb = make()

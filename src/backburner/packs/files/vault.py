@@ -48,14 +48,14 @@ CREATE TABLE IF NOT EXISTS attachments (key TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5 (title, headings, tags, text, tokenize = 'porter unicode61');
 """
-# A link names a note by its path from the vault's top, or by its name alone: then the shortest path wins.
+# A link names a note by its path from the vault's top, or by its name: then the nearest to the top wins.
 _RESOLVE = """
 UPDATE links SET target_note = CASE
     WHEN key = '' THEN note
     ELSE coalesce(
         (SELECT notes.note FROM notes WHERE notes.key = links.key),
         (SELECT notes.note FROM notes WHERE notes.name = links.key
-            ORDER BY length(notes.key), notes.key LIMIT 1)
+            ORDER BY length(notes.key) - length(replace(notes.key, '/', '')), notes.key LIMIT 1)
     ) END
 """
 _SEARCH = """
