@@ -103,10 +103,11 @@ class QueueDepth:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The runner begins the tool."""
+    """The runner begins the tool; `at` is when, in milliseconds (default: now)."""
 
     pid: int | None = None
     timeout_at: int | None = None
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

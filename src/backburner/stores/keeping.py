@@ -27,7 +27,7 @@ def lose(tx: Transaction, heartbeat_before: int | None, workers: Sequence[str], 
     for attempt in found:
         row = tx.one("lock_task", task_id=attempt["task_id"])
         if row is not None and row["attempt"] == attempt["attempt"] and row["state"] in LEASED:
-            end(tx, row, attempt["task_id"], lost(attempt["worker_id"]))
+            end(tx, dict(row), attempt["task_id"], lost(attempt["worker_id"]))
             touched.append(attempt["task_id"])
     return touched
 
@@ -38,7 +38,7 @@ def time_out(tx: Transaction, limit: int) -> list[str]:
         row = tx.one("lock_task", task_id=overdue["task_id"])
         if row is not None and next_state(State(row["state"]), Signal.TIME_OUT):
             error = TaskError("timed_out", "The time limit was over and no worker ended the task.")
-            end(tx, row, overdue["task_id"], TimedOut(error))
+            end(tx, dict(row), overdue["task_id"], TimedOut(error))
             touched.append(overdue["task_id"])
     return touched
 

@@ -191,6 +191,7 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
                 state=after,
                 now=tx.now,
                 failures=row["failures"],
+                started_at=None,
                 result_json=None,
                 error_json=rows.encode(
                     {"type": "cancelled", "message": reason or "Cancelled before it started."}

@@ -189,13 +189,13 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         )
         tx.topics.add(f"queue:{row['queue']}")
     else:
-        kept = isinstance(outcome, Succeeded)
         tx.run(
             "finish_task",
             task_id=task_id,
             state=after,
             now=tx.now,
             failures=failures,
+            started_at=row["started_at"],
             result_json=outcome.result_json if isinstance(outcome, Succeeded) else None,
             error_json=error_json,
             metrics_json=None
@@ -203,8 +203,9 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
             else rows.encode(dict(outcome.metrics)),
         )
         tx.run("delete_checkpoint", task_id=task_id)
-        if kept and row["started_at"] is not None:
-            tx.run("insert_runtime", task_id=task_id, now=tx.now, seconds=(tx.now - row["started_at"]) / 1000)
+        if isinstance(outcome, Succeeded) and row["started_at"] is not None:
+            seconds = (outcome.metrics or {}).get("wall_s", (tx.now - row["started_at"]) / 1000)
+            tx.run("insert_runtime", task_id=task_id, now=tx.now, seconds=seconds)
     name = type(outcome).__name__.lower()
     tx.run(
         "end_attempt",
@@ -213,6 +214,8 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         now=tx.now,
         outcome=name,
         error_json=error_json,
+        started_at=row["started_at"],
+        pid=row.get("pid"),
     )
     detail: dict[str, Any] = {"error": error.type, "message": error.message} if error else {}
     if isinstance(outcome, HandedBack):
@@ -250,15 +253,32 @@ def lost(worker_id: str | None) -> Failed:
 def report(tx: Transaction, lease: Lease, changes: Sequence[Change]) -> None:
     """Write what happened to an attempt. Raises LeaseLost if it is not the current one."""
     row = tx.one("lock_task", task_id=lease.task_id)
+    task = dict(row) if row is not None else {"attempt": 0, "state": State.EXPIRED}
+    over = any(isinstance(change, Outcome) for change in changes)
     for change in changes:
-        if row is None or row["attempt"] != lease.attempt or row["state"] not in LEASED:
+        if task["attempt"] != lease.attempt or task["state"] not in LEASED:
             raise LeaseLost(task_id=lease.task_id, attempt=lease.attempt)
-        if _write(tx, lease, row, change):
-            row = tx.one("lock_task", task_id=lease.task_id)
+        if isinstance(change, Started):
+            _start(tx, lease, task, change, over)
+        else:
+            _write(tx, lease, task, change)
 
 
-def _write(tx: Transaction, lease: Lease, row: Row, change: Change) -> bool:
-    """Write one change; True when the task's own row may be another now."""
+def _start(tx: Transaction, lease: Lease, task: dict[str, Any], started: Started, over: bool) -> None:
+    """The attempt has begun. If it is over by now as well, its end writes the rows, once for both."""
+    at = started.at or tx.now
+    task["pid"], task["started_at"] = started.pid, task["started_at"] or at
+    if not over:
+        key = {"task_id": lease.task_id, "attempt": lease.attempt}
+        tx.run("start_attempt", **key, now=tx.now, started_at=at, pid=started.pid)
+        _move(tx, lease, task, Signal.START, "start_task", started_at=at, timeout_at=started.timeout_at)
+    elif after := next_state(State(task["state"]), Signal.START):
+        record(tx, lease.task_id, lease.attempt, Signal.START, task["state"], after, task["worker_id"])
+        task["state"] = after
+
+
+def _write(tx: Transaction, lease: Lease, task: dict[str, Any], change: Change) -> None:
+    """Write one change. `task` is the locked row, and is kept as it would be read again."""
     key = {"task_id": lease.task_id, "attempt": lease.attempt}
     match change:
         case Progressed(progress=progress):
@@ -282,10 +302,6 @@ def _write(tx: Transaction, lease: Lease, row: Row, change: Change) -> bool:
             tx.run("keep_checkpoint", **key, ts=tx.now, data_json=data_json)
         case Registered(artifact=artifact):
             tx.run("insert_artifact", **asdict(artifact))
-        case Started(pid=pid, timeout_at=timeout_at):
-            tx.run("start_attempt", **key, now=tx.now, pid=pid)
-            _move(tx, lease, row, Signal.START, "start_task", timeout_at=timeout_at)
-            return True
         case Asked(requests=requests):
             for request in requests:
                 tx.run(
@@ -297,26 +313,25 @@ def _write(tx: Transaction, lease: Lease, row: Row, change: Change) -> bool:
                     params_json=rows.encode(dict(request.params)),
                     asked_at=request.asked_at,
                 )
-            _move(tx, lease, row, Signal.ASK, "move_task", worker_id=row["worker_id"])
-            return True
+            _move(tx, lease, task, Signal.ASK, "move_task", worker_id=task["worker_id"])
         case Stopping():
-            _move(tx, lease, row, Signal.STOP, "move_task", worker_id=row["worker_id"])
-            return True
+            _move(tx, lease, task, Signal.STOP, "move_task", worker_id=task["worker_id"])
         case Succeeded() | Failed() | TimedOut() | Cancelled() | HandedBack():
-            end(tx, row, lease.task_id, change)
-            return True
+            task["state"] = end(tx, task, lease.task_id, change)
     tx.topics.add(f"task:{lease.task_id}")
-    return False
 
 
-def _move(tx: Transaction, lease: Lease, row: Row, signal: Signal, statement: str, **parameters: Any) -> None:
+def _move(
+    tx: Transaction, lease: Lease, task: dict[str, Any], signal: Signal, statement: str, **parameters: Any
+) -> None:
     """Take the step if the table allows it. A cancel that came in between makes START and ASK moot."""
-    before = State(row["state"])
+    before = State(task["state"])
     after = next_state(before, signal)
     if after is None:
         return
     tx.run(statement, task_id=lease.task_id, state=after, now=tx.now, **parameters)
-    record(tx, lease.task_id, lease.attempt, signal, before, after, row["worker_id"])
+    record(tx, lease.task_id, lease.attempt, signal, before, after, task["worker_id"])
+    task["state"] = after
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:

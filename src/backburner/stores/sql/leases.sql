@@ -49,11 +49,12 @@ UPDATE tasks SET state = :state, updated_at = :now, worker_id = :worker_id
 WHERE task_id = :task_id;
 
 -- name: start_task
-UPDATE tasks SET state = :state, updated_at = :now, started_at = coalesce(started_at, :now), timeout_at = :timeout_at
+UPDATE tasks SET state = :state, updated_at = :now, started_at = coalesce(started_at, :started_at),
+                 timeout_at = :timeout_at
 WHERE task_id = :task_id;
 
 -- name: start_attempt
-UPDATE attempts SET started_at = :now, updated_at = :now, pid = :pid
+UPDATE attempts SET started_at = :started_at, updated_at = :now, pid = :pid
 WHERE task_id = :task_id AND attempt = :attempt;
 
 -- name: request_cancel
@@ -62,6 +63,7 @@ WHERE task_id = :task_id;
 
 -- name: finish_task
 UPDATE tasks SET state = :state, updated_at = :now, completed_at = :now, failures = :failures, ready_at = NULL,
+                 started_at = coalesce(started_at, :started_at),
                  result_json = :result_json, error_json = :error_json, metrics_json = :metrics_json,
                  plain_logs = CASE WHEN EXISTS (SELECT 1 FROM task_logs WHERE task_id = :task_id) THEN 1 ELSE 0 END
 WHERE task_id = :task_id;
@@ -74,7 +76,8 @@ UPDATE tasks SET state = :state, updated_at = :now, ready_at = :ready_at, failur
 WHERE task_id = :task_id;
 
 -- name: end_attempt
-UPDATE attempts SET ended_at = :now, updated_at = :now, outcome = :outcome, error_json = :error_json
+UPDATE attempts SET ended_at = :now, updated_at = :now, outcome = :outcome, error_json = :error_json,
+                    started_at = coalesce(started_at, :started_at), pid = coalesce(pid, :pid)
 WHERE task_id = :task_id AND attempt = :attempt AND ended_at IS NULL;
 
 -- name: set_progress
