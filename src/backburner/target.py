@@ -12,14 +12,18 @@ from typing import Any
 from .errors import AppNotFound
 from .tools import Registry
 
+#: How the module of an app file is named when it is imported by its path; no import finds it by that name.
+_FILE_MODULE = "backburner_app_"
+
 
 def target_of_caller(frame: FrameType | None, name: str) -> str:
     """The target of the app `name` that is being made in the module of `frame`; empty when it has no file."""
     scope = {} if frame is None else frame.f_globals
     spec = scope.get("__spec__")
     module = scope.get("__name__", "")
-    if spec is not None and spec.name and (module != "__main__" or scope.get("__package__")):
-        return f"module:{spec.name}#{name}"
+    importable = "" if spec is None or spec.name.startswith(_FILE_MODULE) else spec.name
+    if importable and (module != "__main__" or scope.get("__package__")):
+        return f"module:{importable}#{name}"
     file = scope.get("__file__")
     return f"file:{Path(file).resolve()}#{name}" if file else ""
 
@@ -72,7 +76,7 @@ def _is_app(value: Any) -> bool:
 
 
 def _import_file(path: Path) -> ModuleType:
-    name = "backburner_app_" + "".join(char if char.isalnum() else "_" for char in str(path))
+    name = _FILE_MODULE + "".join(char if char.isalnum() else "_" for char in str(path))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
