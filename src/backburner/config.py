@@ -69,6 +69,9 @@ class Settings:
     store: str = _setting(
         "", "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own)"
     )
+    target: str = _setting(
+        "", "The app that the command line works with, when it is not told: lab.py or package.module:bb"
+    )
     synchronous: str = _setting(
         "full", "SQLite: full survives a power cut, normal only the death of processes"
     )

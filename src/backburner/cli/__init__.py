@@ -1,33 +1,80 @@
-"""The command line. Each group of verbs is a file here."""
+"""The command line. Each group of verbs is a file here; `place.py` says where they look.
+
+What is heavy is imported by the verb that needs it, so that `--help` and completion are fast.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 
 import typer
 
+from .. import __version__
 from ..errors import BackburnerError
-from . import serve
+from . import (
+    answering,
+    artifacts,
+    calls,
+    doctor,
+    listing,
+    logs,
+    overview,
+    results,
+    serve,
+    tasks,
+    upkeep,
+    worker,
+)
+from .exits import exit_of_error
+from .output import printable
 
 app = typer.Typer(
     name="backburner",
     help="Durable long-running tasks for MCP servers.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    rich_markup_mode="rich",
 )
-serve.add_to(app)
+for group in (
+    serve,
+    worker,
+    calls,
+    listing,
+    tasks,
+    logs,
+    results,
+    artifacts,
+    answering,
+    overview,
+    upkeep,
+    doctor,
+):
+    group.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"backburner {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def _root() -> None:
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version"
+    ),
+) -> None:
     """Durable long-running tasks for MCP servers."""
 
 
 def main() -> None:
-    """Run the command line; an error of ours is one line on stderr and exit code 2."""
+    """Run the command line. An error of ours is one line on stderr, as JSON with --json; see `exits`."""
     try:
         app()
     except BackburnerError as error:
-        print(f"backburner: {error}", file=sys.stderr)
-        sys.exit(2)
+        if "--json" in sys.argv:
+            print(json.dumps({"error": error.to_dict()}, default=str), file=sys.stderr)
+        else:
+            print(f"backburner: {printable(error)}", file=sys.stderr)
+        sys.exit(exit_of_error(error))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..app import Backburner
-from ..target import load, parse
+if TYPE_CHECKING:
+    from ..app import Backburner
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,6 +28,7 @@ def serve(
 ) -> None:
     """Serve TARGET over stdio, or over HTTP with --http."""
     from ..adapters.serving import run_http, run_stdio, split_address
+    from ..target import load, parse
 
     bb: Backburner = load(parse(target))
     if http is None:

@@ -1,0 +1,133 @@
+"""`artifacts`: the files that a task made."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .output import moment, print_json, printable, say, show, size, table
+from .place import Place
+from .records import record
+from .verb import TaskId, verb
+
+if TYPE_CHECKING:
+    from ..task import Artifact
+
+
+class ListsByDefault(TyperGroup):
+    """`artifacts TASK_ID` is `artifacts ls TASK_ID`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+def add_to(app: typer.Typer) -> None:
+    group = typer.Typer(
+        cls=ListsByDefault,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        help="List a task's files, or fetch them.",
+    )
+    verb(
+        group,
+        "ls",
+        examples=[
+            "backburner artifacts tsk_01J8WQ6JY7… -t lab.py",
+            "backburner artifacts ls tsk_01J8WQ6JY7… --json",
+        ],
+    )(list_artifacts)
+    verb(
+        group,
+        "get",
+        examples=[
+            "backburner artifacts get tsk_01J8WQ6JY7… -t lab.py              # all of them, to this folder",
+            "backburner artifacts get tsk_01J8WQ6JY7… opt.traj -o results/",
+        ],
+    )(get_artifacts)
+    app.add_typer(group, name="artifacts")
+
+
+def list_artifacts(place: Place, task_id: TaskId) -> None:
+    """List the files that a task made."""
+    artifacts = _of_task(place, task_id)
+    if place.as_json:
+        print_json({"task_id": task_id, "artifacts": record(artifacts)})
+        return
+    if not artifacts:
+        say("No artifacts.")
+        return
+    rows = [
+        [one.name, one.kind, size(one.size_bytes), moment(one.created_at), one.artifact_id]
+        for one in artifacts
+    ]
+    show(table(["NAME", "KIND", "SIZE", "MADE", "ARTIFACT"], rows, whole=("NAME", "SIZE")))
+
+
+def get_artifacts(
+    place: Place,
+    task_id: TaskId,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME…", help="Names or artifact ids (default: all)", show_default=False),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to put them into")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there")] = False,
+) -> None:
+    """Copy a task's files to a folder, and check each against its SHA-256."""
+    chosen = _choose(_of_task(place, task_id), task_id, names or [])
+    output.mkdir(parents=True, exist_ok=True)
+    fetched = []
+    for artifact in chosen:
+        target = _fetch(place, artifact, output, force=force)
+        fetched.append({**record(artifact), "file": str(target)})
+        if not place.as_json:
+            print(printable(target))
+    if place.as_json:
+        print_json({"task_id": task_id, "artifacts": fetched})
+
+
+def _of_task(place: Place, task_id: str) -> list[Artifact]:
+    place.service.status(task_id, owner=place.owner)  # so that another owner's task is no task
+    return place.store.artifacts(task_id)
+
+
+def _choose(artifacts: list[Artifact], task_id: str, names: list[str]) -> list[Artifact]:
+    from ..errors import ArtifactNotFound
+
+    for name in names:
+        if not any(name in (one.name, one.artifact_id) for one in artifacts):
+            raise ArtifactNotFound(artifact_id=printable(name))
+    chosen = [one for one in artifacts if not names or one.name in names or one.artifact_id in names]
+    return list({one.name: one for one in chosen}.values())  # of one name, the latest attempt's
+
+
+def _fetch(place: Place, artifact: Artifact, folder: Path, *, force: bool) -> Path:
+    from ..context import safe_file_name
+    from ..errors import ArtifactNotFound, EngineError
+
+    source, target = place.file_of(artifact), folder / safe_file_name(artifact.name)
+    if target.exists() and not force:
+        raise typer.BadParameter(f"{printable(target)} is there already; --force overwrites it")
+    if not source.is_file():
+        raise ArtifactNotFound(artifact_id=artifact.artifact_id)
+    beside = target.with_name(f".{target.name}.{artifact.artifact_id}")
+    try:
+        shutil.copyfile(source, beside)
+        with beside.open("rb") as copied:
+            found = hashlib.file_digest(copied, "sha256").hexdigest()
+        if found != artifact.sha256:
+            reason = (
+                f"{artifact.artifact_id} has changed on disk: its SHA-256 is {found}, not {artifact.sha256}"
+            )
+            raise EngineError(engine=place.settings.engine, reason=reason)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target

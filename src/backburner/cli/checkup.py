@@ -1,0 +1,259 @@
+"""The checks of `doctor`. Each yields findings, and a finding that is not `ok` says what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from ..errors import AppNotFound, BackburnerError, ConfigError, StoreError
+from ..lifecycle import LEASED, State
+from .output import age, size, span
+from .overview import queue_records
+from .place import Place, Where, open_place
+from .standing import as_written, live_workers, supervisor_of_this_host
+
+if TYPE_CHECKING:
+    from ..task import Task
+
+_SLOW_READ_S = 0.5
+_LITTLE_BYTES, _TOO_LITTLE_BYTES = 1 << 30, 100 << 20
+_SKEW_MS = 2000
+_NEARLY_FULL = 0.8
+_LONG_WAIT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check saw. `advice` is empty when nothing needs doing."""
+
+    check: str
+    level: Literal["ok", "warning", "problem"]
+    message: str
+    advice: str = ""
+
+
+def examine(where: Where) -> Iterator[Finding]:
+    """All checks in order. Without a store there is nothing more to look at."""
+    yield _versions()
+    try:
+        place = open_place(where)
+    except typer.BadParameter:
+        raise
+    except (AppNotFound, ConfigError) as error:
+        yield Finding("app", "problem", str(error), "Run the file with Python to see the whole error.")
+        return
+    except StoreError as error:
+        yield Finding("store", "problem", str(error), _store_advice(error))
+        return
+    try:
+        yield from _examine_place(place)
+    finally:
+        place.close()
+
+
+def _examine_place(place: Place) -> Iterator[Finding]:
+    checks: tuple[Callable[[Place], Iterator[Finding]], ...] = (
+        _app,
+        _store,
+        _permissions,
+        _disk,
+        _clock,
+        _supervisor,
+        _leases,
+        _queues,
+        _questions,
+    )
+    for check in checks:
+        try:
+            yield from check(place)
+        except BackburnerError as error:
+            advice = _store_advice(error) if isinstance(error, StoreError) else ""
+            yield Finding(check.__name__.strip("_"), "problem", str(error), advice)
+
+
+def _versions() -> Finding:
+    import sqlite3
+
+    from .. import __version__
+
+    message = f"backburner {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    return Finding("versions", "ok", message)
+
+
+def _store_advice(error: StoreError) -> str:
+    from ..errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, StoreUnavailable
+
+    advice: dict[type[StoreError], str] = {
+        StoreUnavailable: "Check the URL, and that the database is up; `backburner migrate` makes a store.",
+        StoreBusy: "Another program holds the store locked; close it.",
+        StoreFull: "Make room on its disk. Nothing that was acknowledged is lost.",
+        StoreReadOnly: "Give this user the right to write the file and its folder.",
+        StoreCorrupt: "Stop all workers, keep a copy, and restore a backup, or try: sqlite3 FILE .recover",
+        StoreTooNew: "Upgrade Backburner on this host: pip install -U backburner",
+    }
+    return advice.get(type(error), "Look at the message; the store itself refused.")
+
+
+def _app(place: Place) -> Iterator[Finding]:
+    if place.app is not None:
+        yield Finding("app", "ok", f"{place.app.name} loads from {as_written(place.app.target) or 'nowhere'}")
+        if not place.app.target:
+            advice = "Put the app into a .py file; runners import it from there."
+            yield Finding("app", "problem", "runners cannot find the app", advice)
+
+
+def _store(place: Place) -> Iterator[Finding]:
+    started = time.monotonic()
+    version = place.store.version()
+    total = sum(place.store.count_states().values())
+    took = time.monotonic() - started
+    message = f"{place.store.url}, version {version}, {total} tasks, read in {took * 1000:.0f} ms"
+    if took > _SLOW_READ_S:
+        advice = "Look for a slow disk or network, and forget old tasks: backburner prune --older-than 30d"
+        yield Finding("store", "warning", message, advice)
+    else:
+        yield Finding("store", "ok", message)
+    place.store.forget_runtimes()  # a write that changes nothing that matters: it shows that one is possible
+
+
+def _permissions(place: Place) -> Iterator[Finding]:
+    if not place.store.url.startswith("sqlite:"):
+        return
+    from ..stores.sqlite import sqlite_path
+
+    path = sqlite_path(place.store.url)
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        message = f"other users of this host may read {path}"
+        yield Finding("permissions", "warning", message, f"chmod 600 {path}")
+
+
+def _disk(place: Place) -> Iterator[Finding]:
+    place.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    usage = shutil.disk_usage(place.data_dir)
+    message = f"{size(usage.free)} free of {size(usage.total)} at {place.data_dir}"
+    advice = "Make room, or forget old tasks: backburner prune --older-than 7d"
+    if usage.free < _TOO_LITTLE_BYTES:
+        yield Finding("disk", "problem", message, advice)
+    elif usage.free < _LITTLE_BYTES:
+        yield Finding("disk", "warning", message, advice)
+    else:
+        yield Finding("disk", "ok", message)
+
+
+def _clock(place: Place) -> Iterator[Finding]:
+    """Hosts that share a store compare times. One that is ahead shows by heartbeats from the future."""
+    now = time.time() * 1000
+    ahead = {
+        w.host: w.last_heartbeat - now for w in place.store.workers() if w.last_heartbeat > now + _SKEW_MS
+    }
+    probe = place.data_dir / f".clock-{os.getpid()}"
+    try:
+        probe.touch()
+        disk_ms = probe.stat().st_mtime * 1000
+    finally:
+        probe.unlink(missing_ok=True)
+    if abs(disk_ms - time.time() * 1000) > _SKEW_MS:
+        ahead["the file server"] = disk_ms - now
+    for host, by_ms in ahead.items():
+        message = f"the clock of {host} differs from this one's by {span(abs(by_ms) / 1000)}"
+        yield Finding("clock", "problem", message, "Set up NTP on both hosts: timedatectl set-ntp true")
+    if not ahead:
+        yield Finding("clock", "ok", "agrees with the disk and with every worker's")
+
+
+def _supervisor(place: Place) -> Iterator[Finding]:
+    """Is there somebody to do what is to be done, and is whoever holds the lock still at work."""
+    holder = supervisor_of_this_host(place)
+    live = live_workers(place)
+    waiting = sum(depth.queued for depth in place.store.queue_depths())
+    start = f"backburner worker {place.where.target or 'TARGET'}, or start a server of the app"
+    if holder is not None:
+        pid = holder.get("pid")
+        if any(worker.host == socket.gethostname() for worker in live):
+            yield Finding("supervisor", "ok", f"pid {pid} works here; {len(live)} workers are alive")
+        else:
+            message = f"pid {pid} holds the lock, but its workers are not heard any more"
+            advice = (
+                f"It hangs, or its store is away: see {place.data_dir / 'supervisor.log'}, then kill {pid}"
+            )
+            yield Finding("supervisor", "problem", message, advice)
+    elif live:
+        yield Finding("supervisor", "ok", f"none on this host; {len(live)} workers are alive on others")
+    elif waiting:
+        yield Finding(
+            "supervisor", "problem", f"{waiting} tasks wait and nobody works", f"Start one: {start}"
+        )
+    else:
+        yield Finding("supervisor", "ok", "none, and nothing to do; the next task starts one")
+
+
+def _leased(place: Place) -> Iterator[Task]:
+    from ..store import TaskQuery
+
+    before = None
+    while True:
+        page = place.store.page(TaskQuery(states=LEASED, before_seq=before, limit=500))
+        yield from page
+        if len(page) < 500:
+            return
+        before = page[-1].seq
+
+
+def _leases(place: Place) -> Iterator[Finding]:
+    live = {worker.worker_id for worker in live_workers(place)}
+    leased = list(_leased(place))
+    orphans = [task for task in leased if task.worker_id not in live]
+    if not orphans:
+        yield Finding("leases", "ok", f"{len(leased)} tasks are leased, each by a worker that is alive")
+        return
+    named = ", ".join(task.task_id for task in orphans[:3]) + (" …" if len(orphans) > 3 else "")
+    message = f"{len(orphans)} tasks are leased by workers that are gone: {named}"
+    if live:
+        grace = span(place.settings.lease_grace_s)
+        advice = f"A keeper retries or fails them within {grace} or so: look again then."
+        yield Finding("leases", "warning", message, advice)
+    else:
+        advice = (
+            f"Start a worker, which takes over: backburner worker {as_written(orphans[0].target) or 'TARGET'}"
+        )
+        yield Finding("leases", "problem", message, advice)
+
+
+def _queues(place: Place) -> Iterator[Finding]:
+    fine = True
+    anybody = bool(live_workers(place))
+    for queue in queue_records(place):
+        name, queued, longest = queue["queue"], queue["queued"], queue["max_length"]
+        if longest and queued >= _NEARLY_FULL * longest:
+            fine = False
+            message = f"{name} holds {queued} of at most {longest} waiting tasks"
+            advice = (
+                f"Add workers (queues.{name}.workers, or another host), or raise queues.{name}.max_length."
+            )
+            yield Finding("queues", "problem" if queued >= longest else "warning", message, advice)
+        if queued and not queue["workers"] and (anybody or not queue["workers_on_this_host"]):
+            fine = False
+            message = f"{queued} tasks wait in {name}, for which there is no worker"
+            advice = f"Start one: backburner worker TARGET --queue {name}=1, or set queues.{name}.workers."
+            yield Finding("queues", "problem", message, advice)
+    if fine:
+        yield Finding("queues", "ok", "none is nearly full")
+
+
+def _questions(place: Place) -> Iterator[Finding]:
+    oldest = (time.time() - _LONG_WAIT_S) * 1000
+    asking = [t for t in _leased(place) if t.state is State.INPUT_REQUIRED and t.updated_at < oldest]
+    for task in asking[:5]:
+        message = f"{task.task_id} ({task.tool_name}) has waited {age(task.updated_at)} for an answer"
+        yield Finding(
+            "questions", "warning", message, f"backburner answer {task.task_id}{place.where.options}"
+        )

@@ -1,0 +1,59 @@
+"""What the shell can complete: task ids and tool names of the place that the command line names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..lifecycle import State
+
+if TYPE_CHECKING:
+    from .place import Place
+
+_OFFERED = 50
+
+
+def complete_task_id(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+    """The latest task ids, each with what it is."""
+
+    def find(place: Place) -> Iterator[tuple[str, str]]:
+        for task in place.service.list(owner=place.owner, limit=_OFFERED).tasks:
+            if task.task_id.startswith(incomplete):
+                yield task.task_id, f"{task.tool_name}, {task.state}"
+
+    return _look(ctx, find)
+
+
+def complete_tool(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
+    """The names of the app's tools."""
+
+    def find(place: Place) -> Iterator[tuple[str, str]]:
+        from .place import learn_tools
+
+        if place.app is not None:
+            learn_tools(place.app)
+            for spec in place.app.tools:
+                if spec.name.startswith(incomplete):
+                    yield spec.name, spec.description.partition("\n")[0]
+
+    return _look(ctx, find)
+
+
+def complete_state(incomplete: str) -> list[str]:
+    return [state for state in State if state.startswith(incomplete)]
+
+
+def _look(ctx: Any, find: Callable[[Place], Iterator[tuple[str, str]]]) -> list[tuple[str, str]]:
+    """What `find` sees; nothing where the place cannot be opened, since a shell has no use for an error."""
+    from .output import printable
+    from .place import Where, opened
+
+    given = ctx.params
+    where = Where(
+        given.get("target"), given.get("store"), None if given.get("all_owners") else given.get("owner")
+    )
+    try:
+        with opened(where) as place:
+            return [(word, printable(text)) for word, text in find(place)]
+    except Exception:
+        return []

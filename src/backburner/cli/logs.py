@@ -1,0 +1,106 @@
+"""`logs`: what a task wrote."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import cell, print_json, stdout
+from .place import Place
+from .records import log_record, record
+from .verb import TaskId, verb
+from .watching import follow, pass_on_logs
+
+if TYPE_CHECKING:
+    from ..service import TaskStatus
+    from ..task import LogLine
+
+_STYLES = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
+
+
+def add_to(app: typer.Typer) -> None:
+    verb(
+        app,
+        examples=[
+            "backburner logs tsk_01J8WQ6JY7… -t lab.py",
+            "backburner logs -f tsk_01J8WQ6JY7…",
+            "backburner logs tsk_01J8WQ6JY7… --tail 100 --stream stderr --timestamps",
+            "backburner logs tsk_01J8WQ6JY7… --json --cursor log_000001532",
+        ],
+    )(logs)
+
+
+def logs(
+    place: Place,
+    task_id: TaskId,
+    follow_it: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay until the task is finished, and show what it writes")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines so far")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(help="Only stdout, stderr or log")] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Put the time before each line")] = False,
+    cursor: Annotated[str | None, typer.Option(help="Only lines after this one (next_cursor)")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=5000, help="With --json: so many lines at once")] = 200,
+) -> None:
+    """Print the log of a task: what it printed to stdout and stderr, and what it logged.
+
+    With --json a page as the seed's `tail_task_logs` gives it; with --json and -f a line of JSON for
+    each line of the log. Control characters are made visible.
+    """
+    if place.as_json and not follow_it:
+        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=limit)
+        print_json(log_record(task_id, page))
+        return
+    printer = Printer(stream=stream, timestamps=timestamps, as_json=place.as_json)
+    if tail is not None:
+        held = Held(tail)
+        cursor = pass_on_logs(place, task_id, held, cursor)
+        for line in held.lines:
+            printer.line(line)
+    if not follow_it:
+        pass_on_logs(place, task_id, printer, cursor)
+        return
+    try:
+        follow(place, task_id, printer, cursor=cursor)
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+class Held:
+    """Keeps the last lines."""
+
+    def __init__(self, count: int) -> None:
+        self.lines: deque[LogLine] = deque(maxlen=count)
+
+    def line(self, line: LogLine) -> None:
+        self.lines.append(line)
+
+    def update(self, status: TaskStatus) -> None: ...
+
+
+class Printer:
+    """Prints lines to stdout."""
+
+    def __init__(self, *, stream: str | None, timestamps: bool, as_json: bool) -> None:
+        self._stream = stream
+        self._timestamps = timestamps
+        self._as_json = as_json
+
+    def line(self, line: LogLine) -> None:
+        if self._stream not in (None, line.stream):
+            return
+        if self._as_json:
+            print_json(record(line), indent=None)
+            return
+        text = cell(line.message, _STYLES.get(line.level, ""))
+        if self._timestamps:
+            when = datetime.fromtimestamp(line.ts / 1000).strftime("%H:%M:%S.%f")[:-3]
+            text = cell(f"{when} ", "dim").append_text(text)
+        stdout().print(text, soft_wrap=True)
+
+    def update(self, status: TaskStatus) -> None: ...

@@ -1,0 +1,173 @@
+"""Writing to a terminal or a pipe. Text that is not ours goes out through `printable` or `print_json`.
+
+What a tool logs, returns or is named may hold escape sequences that move the cursor, rename the
+window or type for the user. None of that may reach a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..lifecycle import State
+
+# C0 without tab and newline, DEL, C1, line separators, what turns the direction of text, lone surrogates.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_PIPE_WIDTH = 2000
+_NARROWEST = 8
+_STYLES = {
+    "queued": "dim",
+    "scheduled": "cyan",
+    "running": "cyan",
+    "input_required": "magenta",
+    "cancel_requested": "yellow",
+    "cancelling": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "expired": "dim",
+}
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    """`text` with every control character made visible; without `lines`, newlines too."""
+    plain = _UNSAFE.sub(_visible, str(text))
+    return plain if lines else plain.replace("\n", "\\n").replace("\t", " ")
+
+
+def _visible(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Write JSON to stdout; safe on a terminal, and with lone surrogates still ASCII escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.flush()
+
+
+@cache
+def stdout() -> Console:
+    return _console(stderr=False)
+
+
+@cache
+def stderr() -> Console:
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool) -> Console:
+    """Colours only on a terminal and without NO_COLOR (rich sees to both); nothing in text is markup."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, width=width)
+
+
+def say(text: str, style: str = "") -> None:
+    """A line for the person at the terminal: to stderr, so that stdout holds only what was asked for."""
+    stderr().print(text, style=style, soft_wrap=True)
+
+
+def show(*what: RenderableType) -> None:
+    for one in what:
+        stdout().print(one)
+
+
+def cell(value: object, style: str = "") -> Text:
+    """A value for a table; None is a dash."""
+    from rich.text import Text
+
+    return Text("-" if value is None else printable(value), style=style)
+
+
+def state_cell(state: State) -> Text:
+    return cell(state, _STYLES[state])
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> Table:
+    """A plain table, a line for each row. On a narrow terminal the columns not in `whole` are cut."""
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[one if isinstance(one, Text) else cell(one) for one in row] for row in rows]
+    widths = [max([len(name), *(row[i].cell_len for row in cells)]) for i, name in enumerate(columns)]
+    excess = sum(widths) + 2 * len(columns) - stdout().width
+    for i in reversed(range(len(columns))):
+        if columns[i] not in whole:
+            cut = max(0, min(excess, widths[i] - _NARROWEST))
+            widths[i], excess = widths[i] - cut, excess - cut
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, width in zip(columns, widths, strict=True):
+        made.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for row in cells:
+        made.add_row(*row)
+    return made
+
+
+def field_table(fields: Iterable[tuple[str, object]]) -> Table:
+    """Names and values, one pair a line, without those that are None."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in fields:
+        if value is not None:
+            made.add_row(name, value if isinstance(value, Text) else cell(value))
+    return made
+
+
+def span(seconds: float | None) -> str:
+    """A length of time in the unit that a person would use."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def age(ms: int | None) -> str:
+    """How long ago a moment was."""
+    return "-" if ms is None else span(max(0.0, time.time() - ms / 1000))
+
+
+def moment(ms: int | None) -> str | None:
+    """A time as the person's clock shows it."""
+    if ms is None:
+        return None
+    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: float) -> str:
+    """A number of bytes in the unit that a person would use."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,179 @@
+"""`queues`, `workers`, `stats`, `tools`: what there is, and how busy it is."""
+
+from __future__ import annotations
+
+from statistics import median, quantiles
+from typing import Any
+
+import typer
+
+from ..lifecycle import State
+from .output import age, cell, print_json, printable, say, show, span, state_cell, table
+from .place import Place, learn_tools
+from .records import record
+from .standing import live_workers
+from .verb import verb
+
+_LATEST = 500
+
+
+def add_to(app: typer.Typer) -> None:
+    verb(
+        app,
+        without=("owner", "all_owners"),
+        examples=["backburner queues -t lab.py", "backburner queues --json"],
+    )(queues)
+    verb(app, without=("owner", "all_owners"), examples=["backburner workers --store postgresql://db/tasks"])(
+        workers
+    )
+    verb(app, examples=["backburner stats -t lab.py", "backburner stats --all-owners --json | jq .states"])(
+        stats
+    )
+    verb(
+        app,
+        tools=True,
+        without=("owner", "all_owners"),
+        examples=["backburner tools -t lab.py", "backburner tools --json | jq '.tools[].input_schema'"],
+    )(tools)
+
+
+def queue_records(place: Place) -> list[dict[str, Any]]:
+    """Each queue that is configured here or has tasks: how many wait and run, and who works on it."""
+    depths = {depth.queue: depth for depth in place.store.queue_depths()}
+    live = [worker.queue for worker in live_workers(place)]
+    configured = place.settings.queues
+    return [
+        {
+            "queue": name,
+            "queued": depths[name].queued if name in depths else 0,
+            "running": depths[name].leased if name in depths else 0,
+            "workers": live.count(name),
+            "workers_on_this_host": configured[name].workers if name in configured else 0,
+            "max_length": configured[name].max_length if name in configured else None,
+        }
+        for name in [*configured, *sorted(depths.keys() - configured.keys())]
+    ]
+
+
+def queues(place: Place) -> None:
+    """Show the queues: how many tasks wait and run, how many workers are alive, how full each is."""
+    found = queue_records(place)
+    if place.as_json:
+        print_json({"queues": found})
+        return
+    rows = [
+        [
+            one["queue"],
+            one["queued"],
+            one["running"],
+            f"{one['workers']} alive, {one['workers_on_this_host']} set for this host",
+            "-"
+            if not one["max_length"]
+            else f"{100 * one['queued'] / one['max_length']:.0f}% of {one['max_length']}",
+        ]
+        for one in found
+    ]
+    show(table(["QUEUE", "QUEUED", "RUNNING", "WORKERS", "FULL"], rows, whole=("QUEUE", "QUEUED", "RUNNING")))
+
+
+def workers(place: Place) -> None:
+    """Show the workers of every host: what each is at, and when it was last heard."""
+    found = place.store.workers()
+    live = {worker.worker_id for worker in live_workers(place)}
+    if place.as_json:
+        print_json({"workers": [{**record(one), "alive": one.worker_id in live} for one in found]})
+        return
+    if not found:
+        say("No workers. They start with the first task, or with `backburner worker`.")
+        return
+    rows = [
+        [
+            one.worker_id,
+            one.host,
+            one.queue,
+            cell(one.state) if one.worker_id in live else cell("lost", "red"),
+            one.pid,
+            f"{age(one.last_heartbeat)} ago",
+            one.current_task_id,
+        ]
+        for one in found
+    ]
+    columns = ["WORKER", "HOST", "QUEUE", "STATE", "PID", "HEARD", "TASK"]
+    show(table(columns, rows, whole=("WORKER", "STATE", "HEARD")))
+
+
+def stats(place: Place) -> None:
+    """Count the tasks in each state, and show how long each tool's latest successes took."""
+    counted = place.store.count_states(place.owner)
+    latest = place.service.list(owner=place.owner, limit=_LATEST).tasks
+    known = {task.tool_name for task in latest}
+    runtimes = [found for name in sorted(known) if (found := _runtimes(place, name)) is not None]
+    if place.as_json:
+        states = {str(state): counted.get(state, 0) for state in State}
+        print_json({"states": states, "tools": runtimes})
+        return
+    if not counted:
+        say("No tasks.")
+        return
+    show(
+        table(
+            ["STATE", "TASKS"], [[state_cell(state), counted[state]] for state in State if counted.get(state)]
+        )
+    )
+    if runtimes:
+        rows = [
+            [one["tool_name"], one["runs"], span(one["median_s"]), span(one["p95_s"])] for one in runtimes
+        ]
+        show("", table(["TOOL", "LATEST RUNS", "MEDIAN", "95%"], rows))
+
+
+def _runtimes(place: Place, tool_name: str) -> dict[str, Any] | None:
+    took = [run.seconds for run in place.store.runtimes(tool_name)]
+    if not took:
+        return None
+    slow = took[0] if len(took) == 1 else quantiles(took, n=100, method="inclusive")[94]
+    return {"tool_name": tool_name, "runs": len(took), "median_s": median(took), "p95_s": slow}
+
+
+def tools(place: Place) -> None:
+    """List the slow tools of an app, with their inputs."""
+    assert place.app is not None, "this verb needs an app"
+    learn_tools(place.app)
+    found = [_tool(place, spec) for spec in place.app.tools]
+    if place.as_json:
+        print_json({"tools": found})
+        return
+    if not found:
+        say("The app has no slow tools.")
+        return
+    rows = [
+        [
+            one["tool_name"],
+            one["queue"],
+            span(one["max_runtime_s"]),
+            _inputs(one["input_schema"]),
+            one["description"].partition("\n")[0],
+        ]
+        for one in found
+    ]
+    show(table(["TOOL", "QUEUE", "LIMIT", "INPUTS", ""], rows, whole=("TOOL",)))
+
+
+def _tool(place: Place, spec: Any) -> dict[str, Any]:
+    return {
+        "tool_name": spec.name,
+        "description": spec.description,
+        "queue": spec.queue or place.settings.default_queue,
+        "max_runtime_s": spec.timeout_s or place.settings.max_runtime_s,
+        "max_attempts": spec.retry.max_attempts,
+        "task": spec.task,
+        "answer": spec.answer,
+        "input_schema": spec.input_schema,
+        "output_schema": spec.output_schema,
+    }
+
+
+def _inputs(schema: dict[str, Any]) -> str:
+    needed = schema.get("required") or ()
+    names = schema.get("properties") or {}
+    return printable(" ".join(name if name in needed else f"({name})" for name in names)) or "-"

@@ -1,0 +1,192 @@
+"""Where a verb looks: a store, or an app with its store; later also a server.
+
+`open_place` is the only function that knows the kinds. Whatever has the verbs of TaskService can
+stand behind a Place, so a server needs a client with those verbs and a line there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..task import LOCAL_OWNER
+
+if TYPE_CHECKING:
+    from ..app import Backburner
+    from ..config import Settings
+    from ..service import TaskService
+    from ..store import Store
+    from ..task import Artifact
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the options of a verb say. `owner=None` is the operator, who sees every task."""
+
+    target: str | None = None
+    store: str | None = None
+    owner: str | None = LOCAL_OWNER
+    as_json: bool = False
+
+    @property
+    def options(self) -> str:
+        """The options once more, for a command that the user may want next."""
+        given = {"--target": self.target, "--store": self.store}
+        parts = [f" {option} {shlex.quote(value)}" for option, value in given.items() if value]
+        if self.owner is None:
+            parts.append(" --all-owners")
+        elif self.owner != LOCAL_OWNER:
+            parts.append(f" --owner {shlex.quote(self.owner)}")
+        return "".join(parts)
+
+
+@dataclass
+class Place:
+    """An open place. `app` is None where only a store was named; then no tools are known."""
+
+    where: Where
+    settings: Settings
+    service: TaskService
+    data_dir: Path
+    app: Backburner | None = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.where.owner
+
+    @property
+    def as_json(self) -> bool:
+        return self.where.as_json
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+    def command(self, verb: str, *words: str) -> str:
+        """A command line that does `verb` at this place."""
+        return " ".join(["backburner", verb, *map(shlex.quote, words)]) + self.where.options
+
+    @contextmanager
+    def news(self, task_id: str) -> Iterator[threading.Event]:
+        """An event that is set after each change of a task."""
+        event = threading.Event()
+        stop = self.service.changes.listen(f"task:{task_id}", event.set)
+        try:
+            yield event
+        finally:
+            stop()
+
+    def file_of(self, artifact: Artifact) -> Path:
+        return self.data_dir / "tasks" / artifact.path
+
+    def close(self) -> None:
+        if self.app is not None:
+            self.app.close()
+        else:
+            self.service.close()
+            self.store.close()
+
+
+@contextmanager
+def opened(where: Where, *, tools: bool = False, create: bool = False) -> Iterator[Place]:
+    """As `open_place`, and closed afterwards."""
+    place = open_place(where, tools=tools, create=create)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+def open_place(where: Where, *, tools: bool = False, create: bool = False) -> Place:
+    """Open what the options, the environment or `backburner.toml` name.
+
+    `tools`: the verb needs an app. `create`: a SQLite file that is not there is made; else a
+    mistyped name would look like an empty store. Raises typer.BadParameter when nothing is named,
+    and what loading the app or opening the store raises.
+    """
+    import typer
+
+    settings = load_settings(where)
+    target = where.target or ("" if where.store and not tools else settings.target)
+    if target:
+        return _open_app(where, target)
+    if tools:
+        raise typer.BadParameter(
+            "name the app that has the tools: --target lab.py (or set BACKBURNER_TARGET)"
+        )
+    if not names_a_store(where, settings):
+        raise typer.BadParameter(
+            "say where to look: --target lab.py, or --store sqlite:///lab.db (or set BACKBURNER_TARGET or"
+            " BACKBURNER_STORE, or write either into backburner.toml)"
+        )
+    return _open_store(where, settings, create=create)
+
+
+def load_settings(where: Where) -> Settings:
+    from ..config import Settings
+
+    return Settings.load("backburner", {"store": where.store})
+
+
+def load_app(where: Where, target: str) -> Backburner:
+    """The app of a target, on the store that the options name, if they do. Raises AppNotFound."""
+    from ..target import load, parse
+
+    app: Backburner = load(parse(target))
+    if where.store:
+        app.settings = dataclasses.replace(app.settings, store=where.store)
+    return app
+
+
+def names_a_store(where: Where, settings: Settings) -> bool:
+    from ..config import default_store
+
+    return bool(where.store) or settings.store != default_store("backburner", os.environ)
+
+
+def learn_tools(app: Backburner) -> None:
+    """Have the tools of an attached server known: it is asked for its list once, in this process."""
+    if app.server is None:
+        return
+    import anyio
+    from mcp import Client
+
+    from ..adapters.servers import framework_of
+
+    async def list_tools() -> Any:
+        async with Client(framework_of(app.server).lowlevel_of(app.server)) as client:
+            return await client.list_tools()
+
+    anyio.run(list_tools)
+
+
+def _open_app(where: Where, target: str) -> Place:
+    app = load_app(where, target)
+    try:
+        return Place(where, app.settings, app.service, app.data_dir, app)
+    except BaseException:
+        app.close()
+        raise
+
+
+def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
+    from ..app import data_dir
+    from ..errors import StoreUnavailable
+    from ..service import TaskService
+    from ..stores import open_store
+    from ..stores.sqlite import sqlite_path
+    from ..tools import Registry
+
+    if settings.store.startswith("sqlite:///") and not create and not sqlite_path(settings.store).exists():
+        reason = "there is no such file; `backburner migrate` makes one"
+        raise StoreUnavailable(store=settings.store, reason=reason)
+    store = open_store(settings.store, synchronous=settings.synchronous)
+    service = TaskService(store, Registry(), settings)
+    return Place(where, settings, service, data_dir(settings, store.url))

@@ -1,0 +1,167 @@
+"""`show`, `cancel`, `retry`: one task, whole, and what can be done with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import cell, field_table, moment, print_json, printable, say, show, span, state_cell, table
+from .place import Place
+from .records import record, status_record
+from .results import shown_value
+from .standing import say_if_nobody_works
+from .verb import TaskId, verb
+from .watching import question_hints
+
+if TYPE_CHECKING:
+    from ..service import TaskStatus
+    from ..task import Task
+
+
+def add_to(app: typer.Typer) -> None:
+    verb(
+        app,
+        "show",
+        examples=[
+            "backburner show tsk_01J8WQ6JY7… -t lab.py",
+            "backburner show tsk_01J8WQ6JY7… --json | jq .progress",
+        ],
+    )(show_task)
+    verb(
+        app,
+        examples=[
+            "backburner cancel tsk_01J8WQ6JY7… -t lab.py",
+            "backburner cancel tsk_01J8WQ6JY7… --reason 'wrong structure'",
+            "backburner ls --active --json | jq -r '.tasks[].task_id' | xargs backburner cancel",
+        ],
+    )(cancel)
+    verb(app, examples=["backburner retry tsk_01J8WQ6JY7… -t lab.py"])(retry)
+
+
+def show_task(
+    place: Place,
+    task_id: TaskId,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="Show the inputs as they are, also what is marked as secret")
+    ] = False,
+) -> None:
+    """Show everything about a task: state, progress, inputs, attempts, history, artifacts, error."""
+    status = place.service.status(task_id, owner=place.owner)
+    task = status.task
+    attempts, events = place.store.attempts(task_id), place.store.events(task_id)
+    artifacts = place.store.artifacts(task_id)
+    given = _shown_inputs(place, task, raw=inputs)
+    if place.as_json:
+        history = {"attempts": record(attempts), "events": record(events), "artifacts": record(artifacts)}
+        print_json({**status_record(status), "inputs": given, **history})
+        return
+    show(field_table([*_fields(status), ("inputs", _inputs_cell(given))]))
+    if attempts:
+        show("", cell("Attempts", "bold"))
+        rows = [
+            [one.attempt, one.outcome or "goes on", one.worker_id, moment(one.claimed_at), _took(one)]
+            for one in attempts
+        ]
+        show(table(["", "OUTCOME", "WORKER", "LEASED", "TOOK"], rows))
+    show("", cell("History", "bold"))
+    show(
+        table(["WHEN", "SIGNAL", "STATE"], [[moment(e.ts), e.signal, state_cell(e.to_state)] for e in events])
+    )
+    if artifacts:
+        show("", cell(f"Artifacts  ({place.command('artifacts get', task_id)})", "bold"))
+        show(table(["NAME", "KIND", "BYTES"], [[one.name, one.kind, one.size_bytes] for one in artifacts]))
+    if task.error is not None and task.error.details:
+        show("", cell("Error", "bold"), printable(task.error.details, lines=True))
+    for hint in question_hints(place, status):
+        say(hint, "magenta")
+
+
+def _shown_inputs(place: Place, task: Task, *, raw: bool) -> Any:
+    """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
+    if raw or not task.inputs:
+        return task.inputs
+    if place.app is None or task.tool_name not in place.app.tools:
+        return None
+    return place.app.tools.get(task.tool_name).masked(task.inputs)
+
+
+def _inputs_cell(given: Any) -> Any:
+    from rich.text import Text
+
+    if given is None:
+        return cell("not shown, since they may hold secrets: --inputs shows them", "dim")
+    return Text(shown_value(given))
+
+
+def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
+    task, progress = status.task, status.task.progress
+    said = []
+    if progress is not None:
+        percent = None if progress.percent is None else f"{progress.percent:.0f}%"
+        steps = None if not progress.step_total else f"{progress.step:g} of {progress.step_total:g}"
+        said = [part for part in (percent, steps, progress.phase, progress.message) if part]
+    queue = task.queue if status.position is None else f"{task.queue}, position {status.position}"
+    return [
+        ("task", task.task_id),
+        ("tool", task.tool_name),
+        ("state", state_cell(task.state)),
+        ("progress", " · ".join(said) or None),
+        ("time left", None if status.eta_s is None else f"about {span(status.eta_s)}"),
+        ("error", None if task.error is None else f"{task.error.type}: {task.error.message}"),
+        ("owner", task.owner),
+        ("queue", queue),
+        ("priority", task.priority or None),
+        ("tags", ", ".join(task.tags) or None),
+        ("attempt", f"{task.attempt} of at most {task.max_attempts}" if task.attempt else None),
+        ("worker", task.worker_id),
+        ("submitted", moment(task.submitted_at)),
+        ("started", moment(task.started_at)),
+        ("completed", moment(task.completed_at)),
+        ("times out", None if task.finished else moment(task.timeout_at)),
+        ("kept until", moment(task.expires_at)),
+        ("app", task.target or None),
+        ("idempotency key", task.idempotency_key),
+        ("parent", task.parent_id),
+        ("cancelled because", task.cancel_reason),
+    ]
+
+
+def _took(attempt: Any) -> str:
+    if attempt.started_at is None or attempt.ended_at is None:
+        return "-"
+    return span((attempt.ended_at - attempt.started_at) / 1000)
+
+
+def cancel(
+    place: Place,
+    task_ids: Annotated[list[str], typer.Argument(metavar="TASK_ID…", help="The tasks", show_default=False)],
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the task")] = None,
+) -> None:
+    """Ask for tasks to be stopped; harmless for those that are finished.
+
+    A running tool is told first, and killed if it does not end within cancel_grace_s.
+    """
+    for task_id in task_ids:
+        status = place.service.cancel(task_id, owner=place.owner, reason=reason)
+        if place.as_json:
+            answer = {"task_id": task_id, "state": str(status.task.state), "acknowledged": True}
+            print_json(answer, indent=None)
+        else:
+            show(_sentence(status))
+
+
+def retry(place: Place, task_id: TaskId) -> None:
+    """Run a failed, cancelled or timed-out task once more, with the same id and inputs."""
+    status = place.service.retry(task_id, owner=place.owner)
+    if place.as_json:
+        print_json(status_record(status))
+        return
+    show(_sentence(status))
+    if place.app is None:
+        say_if_nobody_works(place, status.task.target)
+    say(f"watch it with: {place.command('watch', task_id)}")
+
+
+def _sentence(status: TaskStatus) -> Any:
+    return cell(f"{status.task_id} ").append_text(state_cell(status.task.state))

@@ -1,0 +1,128 @@
+"""`@verb`: a function as a verb of the command line, with the options that every verb has."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ..task import LOCAL_OWNER
+from .completion import complete_task_id
+from .place import Where, opened
+
+_PANEL = "Where to look"
+
+_COMMON: dict[str, tuple[Any, Any]] = {
+    "target": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--target",
+                "-t",
+                metavar="APP",
+                help="The app: lab.py, lab.py:bb or package.module:bb (default: BACKBURNER_TARGET)",
+                rich_help_panel=_PANEL,
+            ),
+        ],
+        None,
+    ),
+    "store": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--store",
+                "-s",
+                metavar="URL",
+                help="The store: sqlite:///file.db or postgresql://… (default: BACKBURNER_STORE)",
+                rich_help_panel=_PANEL,
+            ),
+        ],
+        None,
+    ),
+    "owner": (
+        Annotated[
+            str,
+            typer.Option(metavar="NAME", help="Whose tasks", rich_help_panel=_PANEL),
+        ],
+        LOCAL_OWNER,
+    ),
+    "all_owners": (
+        Annotated[bool, typer.Option("--all-owners", help="Everybody's tasks", rich_help_panel=_PANEL)],
+        False,
+    ),
+    "as_json": (
+        Annotated[bool, typer.Option("--json", help="Write JSON to stdout", rich_help_panel=_PANEL)],
+        False,
+    ),
+}
+
+TaskId = Annotated[
+    str,
+    typer.Argument(metavar="TASK_ID", help="The task", autocompletion=complete_task_id, show_default=False),
+]
+
+
+def verb(
+    app: typer.Typer,
+    name: str | None = None,
+    *,
+    examples: Sequence[str],
+    tools: bool = False,
+    create: bool = False,
+    without: Sequence[str] = (),
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a function to `app`, with the common options but those in `without`.
+
+    A first parameter `place` gets the open Place; `where` gets what the options say, unopened.
+    `tools` and `create` are for `open_place`. The examples are part of the verb's help.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        first, *own = inspect.signature(function, eval_str=True).parameters.values()
+        common = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for key, (annotation, default) in _COMMON.items()
+            if key not in without
+        ]
+
+        def run(**given: Any) -> None:
+            chosen = {key: given.pop(key, None) for key in _COMMON}
+            where = Where(
+                target=chosen["target"],
+                store=chosen["store"],
+                owner=None if chosen["all_owners"] else chosen["owner"] or LOCAL_OWNER,
+                as_json=bool(chosen["as_json"]),
+            )
+            if first.name == "where":
+                function(where, **given)
+                return
+            with opened(where, tools=tools, create=create) as place:
+                function(place, **given)
+
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + common
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__name__ = function.__name__
+        run.__doc__ = function.__doc__
+        app.command(name, help=_help(function, examples))(run)
+        return function
+
+    return add
+
+
+def _help(function: Callable[..., None], examples: Sequence[str]) -> str:
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    lines = "\n".join(f"  {line}" for line in examples)
+    whole = f"{text}\n\n\b\nExamples:\n{lines}" if examples else text
+    return whole.replace("[", "\\[")  # else rich takes it for markup
+
+
+def examples_of(command: Any) -> tuple[str, list[str]]:
+    """The help of a verb without its examples, and these; for the documentation."""
+    whole = typing.cast(str, command.help or "").replace("\\[", "[")
+    text, _, listed = whole.partition("\n\n\b\nExamples:\n")
+    return text, [line.strip() for line in listed.splitlines()]

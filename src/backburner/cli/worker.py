@@ -1,0 +1,121 @@
+"""`worker`, `run-task`: doing the work in this process and not in a detached one."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .exits import Exit, exit_of_state
+from .output import print_json, printable, say
+from .place import Place, Where, opened
+from .verb import TaskId, verb
+
+if TYPE_CHECKING:
+    from ..config import Settings
+
+
+def add_to(app: typer.Typer) -> None:
+    verb(
+        app,
+        without=("target", "owner", "all_owners", "as_json"),
+        examples=[
+            "backburner worker lab.py",
+            "backburner worker lab.py --queue cpu_heavy=4 --queue gpu_small",
+            "backburner worker pkg.lab:bb --store postgresql://db/tasks --idle-exit 10m",
+        ],
+    )(worker)
+    verb(
+        app,
+        "run-task",
+        without=("owner", "all_owners"),
+        examples=["backburner run-task tsk_01J8WQ6JY7… --store postgresql://db/tasks"],
+    )(run_task)
+
+
+def worker(
+    where: Where,
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="The app: lab.py or package.module:bb", show_default=False),
+    ] = None,
+    queues: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="NAME", help="Work on this queue only, NAME or NAME=WORKERS; may be repeated"
+        ),
+    ] = None,
+    idle_exit: Annotated[
+        str, typer.Option(metavar="TIME", help="Leave after so long without work; 0: never")
+    ] = "0",
+) -> None:
+    """Work on the tasks of an app's store, in the foreground.
+
+    There is one supervisor for each store and host. Ctrl-C or SIGTERM lets the tasks under way
+    finish, for at most drain_grace_s; a second one hands them back to the queue at once.
+    """
+    from ..config import duration_s
+
+    with opened(dataclasses.replace(where, target=target), tools=True, create=True) as place:
+        settings = dataclasses.replace(place.settings, idle_exit_s=duration_s(idle_exit, "idle_exit"))
+        _supervise(place, _only(settings, queues or ()))
+
+
+def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
+    """The settings with workers for the wanted queues alone; for all if none is named."""
+    from ..config import Queue
+
+    if not wanted:
+        return settings
+    queues = {name: Queue(0, queue.max_length) for name, queue in settings.queues.items()}
+    for text in wanted:
+        name, _, count = text.partition("=")
+        if name not in queues:
+            raise typer.BadParameter(f"there is no queue {printable(name)}; known: {', '.join(queues)}")
+        if count and not count.isdigit():
+            raise typer.BadParameter(f"{printable(text)} is not NAME=WORKERS")
+        workers = int(count) if count else settings.queues[name].workers
+        queues[name] = Queue(workers, queues[name].max_length)
+    return dataclasses.replace(settings, queues=queues)
+
+
+def _supervise(place: Place, settings: Settings) -> None:
+    """Run the supervisor under its lock until a signal, or until it was idle for long."""
+    from ..engines.local import SupervisorLock, sign_lock
+    from ..engines.local.supervisor import Supervisor
+
+    lock = SupervisorLock(place.data_dir)
+    held = lock.take()
+    if held is None:
+        pid = (lock.holder() or {}).get("pid", "unknown")
+        say(f"A supervisor works on this store already: pid {pid}. Stop it with: kill {pid}", "red")
+        raise typer.Exit(Exit.TROUBLE)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    supervisor_id = sign_lock(held)
+    assert place.app is not None, "this verb needs an app"
+    slots = ", ".join(f"{name} {queue.workers}" for name, queue in settings.queues.items() if queue.workers)
+    began = f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish."
+    supervisor = Supervisor(place.store, settings, place.data_dir, supervisor_id, targets=(place.app.target,))
+    supervisor.run(on_ready=lambda: say(began))
+    say("The worker has ended; what was under way is finished or back in its queue.")
+
+
+def run_task(place: Place, task_id: TaskId) -> None:
+    """Lease one task and run it here; for engines that give each task a machine of its own.
+
+    A task that is not waiting, because another got it first, is left alone (exit code 0).
+    """
+    from .one_task import run_one
+
+    leased = run_one(place, task_id)
+    task = place.store.get(task_id)
+    if place.as_json:
+        print_json({"task_id": task_id, "state": str(task.state), "leased": leased})
+    elif leased:
+        say(f"{task_id} {task.state}")
+    else:
+        say(f"{task_id} does not wait for a worker: it is {task.state}.")
+    raise typer.Exit(exit_of_state(task.state) if leased else Exit.OK)
