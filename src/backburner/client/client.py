@@ -1,0 +1,247 @@
+"""BackburnerClient: call a slow tool, whatever its server speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import mcp_types as types
+
+from .connection import Connection, OnProgress, client_factory
+from .errors import CallInterrupted, ConnectionLost
+from .extension import answer_by_callbacks
+from .handle import OnUpdate, TaskHandle
+from .handle_file import HandleFile, OpenHandle
+from .host_poller import AsyncTask, HostPoller, TaskId
+from .questions import Questions
+from .speech import Inline, Speech, Tasks2025, Tasks2026, TwoStage, call_tool_result, job_in
+from .task_tools import TaskTools
+from .updates import TaskProgress, Update
+
+_MOST_ROUNDS = 10
+
+
+class BackburnerClient:
+    """A client of one MCP server: a URL, a command, stdio parameters, a server in this process, or an app.
+
+        async with BackburnerClient("http://127.0.0.1:8765/mcp", handles="handles.json") as client:
+            result = await client.call("relax", structure="Si")        # the final result, in any case
+            handle = await client.start("relax", structure="Ge")
+            async for update in handle.watch(): ...
+
+    `elicitation_callback`, `sampling_callback` and the SDK client's other options are passed on to it.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        token: str | None = None,
+        handles: str | Path | HandleFile | None = None,
+        async_task: AsyncTask | None = None,
+        tasks: bool = True,
+        reconnect_s: float | None = 300.0,
+        **options: Any,
+    ) -> None:
+        """`tasks=False` asks the server for no tasks; `async_task` is for servers of the TaskId contract."""
+        self._file = HandleFile(handles) if isinstance(handles, str | Path) else handles
+        self._questions = Questions(options.pop("elicitation_callback", None))
+        make = client_factory(target, token, elicitation_callback=self._questions.elicit, **options)
+        self._connection = Connection(make, _name_of(target), tasks=tasks, reconnect_s=reconnect_s)
+        self._questions.ring = self._connection.heard
+        self._tasks = tasks
+        self._tools = TaskTools(self._connection)
+        self._tasks_2025 = Tasks2025(self._connection, self._questions)
+        self._poller = None if async_task is None else HostPoller(self._acknowledged, async_task)
+
+    async def __aenter__(self) -> Self:
+        """Connects. Raises ConnectionLost."""
+        await self._connection.link()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._poller is not None:
+            await self._poller.close()
+        await self._connection.close()
+
+    # -- calling
+
+    async def call(
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        on_update: OnUpdate | None = None,
+        cancel_on_abort: bool = False,
+        **more: Any,
+    ) -> types.CallToolResult:
+        """Call a tool and wait for its final result, through whatever happens to the connection.
+
+        Cancelling the wait ends it at once; with `cancel_on_abort` the task is cancelled, too.
+        Raises MCPError, TaskWasCancelled, ConnectionLost, and CallInterrupted if it is not known
+        whether the call arrived.
+        """
+        handle = await self._start(tool_name, {**(arguments or {}), **more}, on_update, attended=False)
+        try:
+            return await handle.result(on_update)
+        except asyncio.CancelledError:
+            if cancel_on_abort:
+                with contextlib.suppress(Exception):
+                    await asyncio.shield(handle.cancel())
+            raise
+
+    async def start(
+        self, tool_name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any
+    ) -> TaskHandle:
+        """Call a tool and give its handle as soon as there is one. A plain call is over by then."""
+        return await self._start(tool_name, {**(arguments or {}), **more}, None, attended=True)
+
+    async def _start(
+        self, tool_name: str, arguments: dict[str, Any], on_update: OnUpdate | None, *, attended: bool
+    ) -> TaskHandle:
+        speech: Speech
+        if self._poller is not None and self._poller.is_for(tool_name):
+            task_id = await self._poller.start(tool_name, arguments)
+            return self._handle(tool_name, task_id, TaskId(self._poller), attended=attended)
+        result = await self._answer_to_call(tool_name, arguments, _progress(on_update))
+        if result.get("resultType") == "task":
+            return self._handle(tool_name, result["taskId"], Tasks2026(self._connection), attended=attended)
+        task = result.get("task")
+        if isinstance(task, Mapping) and "taskId" in task:
+            return self._handle(tool_name, task["taskId"], self._tasks_2025, attended=attended)
+        if (job_id := job_in(result)) is not None:
+            speech = TwoStage(self._connection, self._tools)
+            return self._handle(tool_name, job_id, speech, attended=attended)
+        kept = OpenHandle(f"inline_{uuid.uuid4().hex}", self._connection.server, tool_name, Inline.name)
+        return TaskHandle(kept, Inline(call_tool_result(result)), self._tools)
+
+    async def _answer_to_call(
+        self, tool_name: str, arguments: dict[str, Any], on_progress: OnProgress
+    ) -> dict[str, Any]:
+        """What the server says to `tools/call`, once its questions that come before are answered."""
+        params: dict[str, Any] = {"name": tool_name, "arguments": arguments}
+        tools = await self._connection.tools()
+        link = await self._connection.link()
+        if self._tasks and not link.modern and link.offers_tasks():
+            support = (tools.get(tool_name, {}).get("execution") or {}).get("taskSupport")
+            if support in ("optional", "required"):
+                params["task"] = {}
+        for _ in range(_MOST_ROUNDS):
+            try:
+                result = await link.request("tools/call", params, on_progress=on_progress)
+            except ConnectionError as error:
+                link.end()
+                raise CallInterrupted(
+                    server=self._connection.server, tool_name=tool_name, reason=error
+                ) from error
+            if result.get("resultType") != "input_required":
+                return result
+            params["inputResponses"] = await answer_by_callbacks(
+                link.session, result.get("inputRequests") or {}
+            )
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+        raise ConnectionLost(server=self._connection.server, reason=f"{tool_name} asks without end")
+
+    async def _acknowledged(
+        self, tool_name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> types.CallToolResult:
+        link = await self._connection.link()
+        params = {"name": tool_name, "arguments": dict(arguments)}
+        try:
+            return call_tool_result(await link.request("tools/call", params, meta=meta))
+        except ConnectionError as error:
+            link.end()
+            raise CallInterrupted(
+                server=self._connection.server, tool_name=tool_name, reason=error
+            ) from error
+
+    # -- coming back
+
+    async def resume(self, task_id: str) -> TaskHandle:
+        """The handle of a task that was started earlier, by this program or another one.
+
+        What the file of handles knows of it is taken up again. Nothing is asked of the server yet.
+        """
+        kept = self._file.handles().get(task_id) if self._file is not None else None
+        speech = await self._speech_of(task_id, None if kept is None else kept.speech)
+        if kept is None:
+            kept = OpenHandle(task_id, self._connection.server, "", speech.name)
+        self._questions.attended.add(task_id)
+        return TaskHandle(kept, speech, self._tools, file=self._file, answering=self._answering(True))
+
+    async def open_handles(self) -> list[TaskHandle]:
+        """Every handle of this server that the file has: what an earlier run of the program left open."""
+        kept = self._file.handles() if self._file is not None else {}
+        return [
+            await self.resume(entry.task_id)
+            for entry in kept.values()
+            if entry.server == self._connection.server
+        ]
+
+    async def _speech_of(self, task_id: str, name: str | None) -> Speech:
+        link = await self._connection.link()
+        if self._poller is not None and (name == TaskId.name or self._poller.is_pending(task_id)):
+            return TaskId(self._poller)
+        if not self._tasks or not link.offers_tasks():
+            return TwoStage(self._connection, self._tools)
+        if name == TwoStage.name:
+            return TwoStage(self._connection, self._tools)
+        # By what is spoken now: the server may have been replaced by a newer one meanwhile.
+        return Tasks2026(self._connection) if link.modern else self._tasks_2025
+
+    def _handle(self, tool_name: str, task_id: str, speech: Speech, *, attended: bool) -> TaskHandle:
+        kept = OpenHandle(task_id, self._connection.server, tool_name, speech.name)
+        if attended:
+            self._questions.attended.add(task_id)
+        if self._file is not None:
+            self._file.keep(kept)
+        return TaskHandle(kept, speech, self._tools, file=self._file, answering=self._answering(attended))
+
+    def _answering(self, attended: bool) -> Any:
+        """The user's callback where there is one. Without it, a call that nobody attends to refuses."""
+
+        async def by_callback(questions: dict[str, Any]) -> dict[str, Any]:
+            return await answer_by_callbacks((await self._connection.link()).session, questions)
+
+        async def refuse(questions: dict[str, Any]) -> dict[str, Any]:
+            return {key: {"action": "cancel"} for key in questions}
+
+        if self._questions.callback is not None:
+            return by_callback
+        return None if attended else refuse
+
+
+def _progress(on_update: OnUpdate | None) -> OnProgress:
+    """Tells of the progress of a call that is held until its result is there."""
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        if on_update is not None:
+            percent = 100 * progress / total if total else None
+            told = on_update(Update("", "working", message or "", TaskProgress(percent, None, message)))
+            if asyncio.iscoroutine(told):
+                await told
+
+    return on_progress
+
+
+def _name_of(target: Any) -> str:
+    """What the server is called in errors and in the file of handles."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, list | tuple):
+        return " ".join(map(str, target))
+    if command := getattr(target, "command", None):
+        return " ".join([command, *target.args])
+    return str(getattr(target, "name", None) or type(target).__name__)

@@ -1,0 +1,176 @@
+"""TaskHandle: one task on a server, to watch, to steer, and to read back later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import mcp_types as types
+
+from .artifacts import RemoteArtifact
+from .errors import NotOffered
+from .handle_file import HandleFile, OpenHandle
+from .speech import Speech
+from .task_tools import TaskTools
+from .updates import LogLine, Update
+
+#: How long a server is believed that says it will tell, before it is asked all the same.
+_TRUST_S = 30.0
+_POLL_S = 1.0
+
+OnUpdate = Callable[[Update], Any]
+#: Answers questions, by their keys; None where that is left to `TaskHandle.answer`.
+Answering = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class TaskHandle:
+    """A task. It stays good through lost connections and restarts, on either side."""
+
+    def __init__(
+        self,
+        kept: OpenHandle,
+        speech: Speech,
+        tools: TaskTools,
+        *,
+        file: HandleFile | None = None,
+        answering: Answering | None = None,
+    ) -> None:
+        self._kept = kept
+        self._speech = speech
+        self._tools = tools
+        self._file = file
+        self._answering = answering
+        self._answered: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.task_id} of {self.tool_name}, by {self._speech.name}>"
+
+    @property
+    def task_id(self) -> str:
+        return self._kept.task_id
+
+    @property
+    def tool_name(self) -> str:
+        return self._kept.tool_name
+
+    @property
+    def speech(self) -> str:
+        """How the server speaks of it: `2026-07-28`, `2025-11-25`, `two-stage`, `task-id` or `inline`."""
+        return self._speech.name
+
+    # -- reading
+
+    async def status(self) -> Update:
+        """Where the task is now. Raises MCPError if the server does not know it, and ConnectionLost."""
+        update = await self._speech.read(self.task_id)
+        if update.progress is None and not update.finished:
+            with contextlib.suppress(NotOffered):
+                update = replace(update, progress=await self._tools.progress(self.task_id))
+        return update
+
+    async def watch(self) -> AsyncGenerator[Update]:
+        """What changes, from now to the end, which is always the last update; each is given once.
+
+        By notification where the server sends them, else by asking as often as it wishes. What
+        was in between while nobody looked is not told, the end always is. An update counts as
+        seen when the next one is asked for; with a file of handles this holds in a restarted
+        program, too.
+        """
+        async with self._speech.listening(self.task_id) as bell:
+            while True:
+                bell.event.clear()
+                update = await self.status()
+                if update.fingerprint != self._kept.seen:
+                    yield update
+                    self._note(seen=update.fingerprint)
+                if update.finished:
+                    self.forget()
+                    return
+                if await self._saw_to_questions(update):
+                    continue
+                wait_s = _TRUST_S if bell.trusted else update.poll_s or _POLL_S
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(bell.event.wait(), wait_s)
+
+    async def result(self, on_update: OnUpdate | None = None) -> types.CallToolResult:
+        """Wait for the end, and give the result of the call.
+
+        A tool's own error is a result with `is_error`. Raises MCPError where the call itself would
+        have, TaskWasCancelled and ConnectionLost. Cancelling the wait leaves the task alone.
+        """
+        async with contextlib.aclosing(self.watch()) as updates:
+            async for update in updates:
+                if on_update is not None:
+                    told = on_update(update)
+                    if isinstance(told, Awaitable):
+                        await told
+        return await self._speech.result(self.task_id)
+
+    async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:
+        """The lines that the tool has written since they were last read here, each once.
+
+        With `follow`, also those to come until the task is finished. Raises NotOffered.
+        """
+        finished = not follow
+        while True:
+            cursor = self._kept.log_cursor
+            lines, next_cursor, more = await self._tools.logs(self.task_id, cursor)
+            for line in lines:
+                yield line
+            if next_cursor != cursor:
+                self._note(log_cursor=next_cursor)
+            if more:
+                continue
+            if finished:
+                return
+            update = await self._speech.read(self.task_id)
+            finished = update.finished  # then what it wrote last is read once more
+            if not finished:
+                await asyncio.sleep(min(update.poll_s or _POLL_S, _POLL_S))
+
+    async def artifacts(self) -> list[RemoteArtifact]:
+        """The files that the finished task made. Raises NotOffered."""
+        found = await self._tools.call("get_task_result", self.task_id)
+        return [RemoteArtifact.of(shown, self._tools.connection) for shown in found["artifacts"]]
+
+    # -- steering
+
+    async def cancel(self) -> None:
+        """Ask for its end. Harmless when it is over already."""
+        await self._speech.cancel(self.task_id)
+
+    async def answer(self, answers: Mapping[str, Any]) -> None:
+        """Answer questions: by their keys, `{"action": "accept", "content": {…}}` or the content alone."""
+        await self._speech.answer(self.task_id, {key: _answer(value) for key, value in answers.items()})
+
+    async def _saw_to_questions(self, update: Update) -> bool:
+        new = {key: dict(asked) for key, asked in update.questions.items() if key not in self._answered}
+        if self._answering is None or not new:
+            return False
+        self._answered.update(new)
+        with contextlib.suppress(NotOffered):
+            await self._speech.answer(self.task_id, await self._answering(new))
+        return True
+
+    # -- surviving
+
+    def forget(self) -> None:
+        """Take it out of the file of open handles. The task itself is not touched."""
+        if self._file is not None:
+            self._file.forget(self.task_id)
+            self._file = None
+
+    def _note(self, **changes: Any) -> None:
+        self._kept = replace(self._kept, **changes)
+        if self._file is not None:
+            # A lost note costs an update told twice after a power cut, so it is not waited for.
+            self._file.keep(self._kept, synced=False)
+
+
+def _answer(value: Any) -> Any:
+    if isinstance(value, Mapping) and value.get("action") in ("accept", "decline", "cancel"):
+        return dict(value)
+    return {"action": "accept", "content": value}
