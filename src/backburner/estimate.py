@@ -17,9 +17,9 @@ Estimate = float | Callable[[Mapping[str, Any]], float] | None
 
 #: So many runs of like-sized inputs are worth more than all runs together.
 _ENOUGH_IN_BUCKET = 5
-_ENOUGH_TO_CALIBRATE = 3
+_ENOUGH_TO_CALIBRATE = 1
 _QUANTILE = 75
-_REMEMBER_S = 2.0
+_REMEMBER_S = 0.5
 
 
 def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:

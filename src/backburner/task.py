@@ -262,7 +262,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a task made: immutable, known by its hash. `path` is relative to the data folder."""
+    """A file that a task made: immutable, known by its hash. `path` is relative to the folder of all tasks."""
 
     artifact_id: str
     task_id: str

@@ -117,9 +117,10 @@ class TaskResources:
 
 
 def artifact_path(data_dir: Path, artifact: Artifact) -> Path:
-    """Where an artifact's bytes are. Raises ArtifactNotFound if that were outside the data folder."""
-    path = (data_dir / artifact.path).resolve()
-    if not path.is_relative_to(data_dir.resolve()):
+    """Where an artifact's bytes are. Raises ArtifactNotFound if that were outside the tasks' folder."""
+    tasks = (data_dir / "tasks").resolve()
+    path = (tasks / artifact.path).resolve()
+    if not path.is_relative_to(tasks):
         raise ArtifactNotFound(artifact_id=artifact.artifact_id)
     return path
 
