@@ -1,5 +1,6 @@
 """Fixtures for every test: PostgreSQL, and a check that a test leaves nothing behind."""
 
+import contextlib
 import os
 import threading
 import uuid
@@ -117,7 +118,13 @@ def _processes_of_the_run(directory: str) -> set[psutil.Process]:
             continue
         if process.pid != os.getpid() and any(directory in place for place in places):
             found.add(process)
-    return {process for process in found if process.pid not in services.running}
+    return {process for process in found if not _belongs_to_a_fixture(process)}
+
+
+def _belongs_to_a_fixture(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return not services.running.isdisjoint({process.pid, *(parent.pid for parent in process.parents())})
+    return False
 
 
 def _describe(process: psutil.Process) -> str:

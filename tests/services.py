@@ -17,7 +17,8 @@ import psutil
 import psycopg
 import pytest
 
-#: Main processes of the services now running. They belong to fixtures, not to the test that first asked.
+#: Main processes of the services now running. They and their children belong to fixtures, not to the test
+#: that first asked.
 running: set[int] = set()
 
 

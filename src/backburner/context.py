@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
@@ -105,13 +106,14 @@ class TaskContext:
         Cheap enough for a hot loop: only the latest is sent, at most ten times a second.
         """
         if percent is None and current is not None and total:
-            percent = 100.0 * current / total
+            with contextlib.suppress(OverflowError):
+                percent = 100.0 * current / total
         if percent is not None:
-            percent = min(max(percent, self._percent or 0.0), 100.0)
-            self._percent = percent
+            before = self._percent or 0.0
+            self._percent = min(percent, 100.0) if percent > before else before  # also for NaN
         self._channel.progress(
             {
-                "percent": percent if percent is not None else self._percent,
+                "percent": self._percent,
                 "step": current,
                 "step_total": total,
                 "phase": phase,

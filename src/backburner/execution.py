@@ -210,10 +210,12 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """From the tool's own code on."""
-    own, frames = (__file__, tools.__file__), error.__traceback__
-    while frames is not None and frames.tb_next and frames.tb_frame.f_code.co_filename in own:
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))
+    first = frame = error.__traceback__
+    while frame is not None and frame.tb_next:
+        if frame.tb_frame.f_code.co_filename in (__file__, tools.__file__):
+            first = frame.tb_next
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, first))
 
 
 def _error(

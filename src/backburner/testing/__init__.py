@@ -1,15 +1,38 @@
-"""For tests of your own: a clock that you move, and the suite that any store must pass.
+"""For tests of your own: a clock that you move, and the suites that any store and any engine must pass.
 
-    from backburner.testing import FakeClock, StoreContract
+    from backburner.testing import EngineContract, FakeClock, StoreContract
 
-The suite needs pytest and hypothesis.
+The suites need pytest, and that for stores hypothesis too.
 """
 
-import pytest
+from __future__ import annotations
 
-pytest.register_assert_rewrite("backburner.testing.store")
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from .clock import FakeClock  # noqa: E402
-from .store import StoreContract  # noqa: E402
+if TYPE_CHECKING:
+    from .clock import FakeClock as FakeClock
+    from .engine import EngineContract as EngineContract
+    from .engine_tools import contract_app as contract_app
+    from .store import StoreContract as StoreContract
 
-__all__ = ["FakeClock", "StoreContract"]
+# Imported when first used: the runners of an engine under test need neither pytest nor hypothesis.
+_HOMES = {
+    "FakeClock": "clock",
+    "EngineContract": "engine",
+    "contract_app": "engine_tools",
+    "StoreContract": "store",
+}
+__all__ = ["EngineContract", "FakeClock", "StoreContract", "contract_app"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'backburner.testing' has no attribute {name!r}")
+    if name.endswith("Contract"):
+        import pytest
+
+        pytest.register_assert_rewrite(f"{__name__}.{_HOMES[name]}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
