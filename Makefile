@@ -3,8 +3,8 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 # Debian packages of the real services that the tests use, and the programs that show they are there.
-SERVICE_PACKAGES := postgresql
-SERVICES_PRESENT := command -v initdb || ls /usr/lib/postgresql/*/bin/initdb
+SERVICE_PACKAGES := postgresql tmux
+SERVICES_PRESENT := command -v tmux && { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; }
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast check services bench demo clean

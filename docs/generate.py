@@ -1,4 +1,4 @@
-"""Writes the pages that come from the code. Run it after changing settings or errors; a test compares.
+"""Writes the pages that come from the code. Run it after changing settings, errors or verbs.
 
 python docs/generate.py
 """
@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import typer.main
 
 from backburner import errors
+from backburner.cli import app
+from backburner.cli.exits import MEANINGS
+from backburner.cli.verb import PANEL, examples_of
 from backburner.config import Settings
 
 HERE = Path(__file__).parent
@@ -63,6 +70,41 @@ A task that did not succeed has an `error` with a `type`:
 {task_rows}
 """
 
+CLI = """\
+# The command line
+
+`backburner --help` lists the verbs, and `backburner VERB --help` shows one with its options and examples.
+`backburner --install-completion` teaches your shell to complete verbs, options, task ids and tool names.
+
+## Where to look
+
+Every verb that works with tasks takes these:
+
+| option | meaning |
+|---|---|
+{common}
+
+So `export BACKBURNER_TARGET=lab.py`, or a `backburner.toml` with `target = "lab.py"`, saves the typing.
+With a store alone every verb works that needs no tools; `submit`, `call`, `tools` and `worker` need the app.
+
+## Output
+
+What you asked for goes to stdout, everything else to stderr. Colours are used on a terminal only, and never
+when `NO_COLOR` is set. Control characters in what tools write are made visible, so that no log or result can
+do anything to your terminal. With `--json`, stdout is JSON whose keys are those of the records (times are
+ISO 8601), and an error is `{{"error": {{"code", "message", "details"}}}}` on stderr.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+{codes}
+
+## Verbs
+
+{verbs}
+"""
+
 TASK_ERRORS = {
     "tool_error": "The tool raised; `exception` is the class and `details` the traceback.",
     "protocol_error": "The tool raised a `ProtocolError`: the client gets that JSON-RPC error.",
@@ -100,6 +142,40 @@ def errors_page() -> str:
     return ERRORS.format(rows="\n".join(sorted(rows)), task_rows="\n".join(task_rows))
 
 
+def cli_page() -> str:
+    root: Any = typer.main.get_command(app)
+    common: list[Any] = []
+    sections = []
+    for words, command in _verbs("backburner", root):
+        parameters = [one for one in command.params if one.name != "help"]
+        shared = [one for one in parameters if getattr(one, "rich_help_panel", None) == PANEL]
+        common = max(common, shared, key=len)
+        own = [row(_parameter(one), one.help or "") for one in parameters if one not in shared]
+        text, examples = examples_of(command)
+        table = ["| | |", "|---|---|", *own, ""] if own else []
+        shown = ["```sh", *examples, "```", ""] if examples else []
+        sections.append("\n".join([f"### `{words}`", "", text, "", *table, *shown]))
+    codes = [row(str(code.value), meaning) for code, meaning in MEANINGS.items()]
+    rows = [row(_parameter(one), one.help) for one in common]
+    return CLI.format(common="\n".join(rows), codes="\n".join(codes), verbs="\n".join(sections).rstrip("\n"))
+
+
+def _verbs(words: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _verbs(f"{words} {name}", command)
+        else:
+            yield f"{words} {name}", command
+
+
+def _parameter(parameter: Any) -> str:
+    """An argument as `NAME`, an option as `--name, -n VALUE`."""
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+    return f"`{', '.join(parameter.opts)}{value}`"
+
+
 if __name__ == "__main__":
-    for name, page in (("settings", settings_page()), ("errors", errors_page())):
+    for name, page in (("settings", settings_page()), ("errors", errors_page()), ("cli", cli_page())):
         (HERE / f"{name}.md").write_text(page)

@@ -24,6 +24,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
     generate = runpy.run_path(str(DOCS / "generate.py"))
     assert (DOCS / "settings.md").read_text() == generate["settings_page"]()
     assert (DOCS / "errors.md").read_text() == generate["errors_page"]()
+    assert (DOCS / "cli.md").read_text() == generate["cli_page"]()
 
 
 def test_every_decision_is_in_the_list() -> None:

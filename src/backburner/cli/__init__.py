@@ -16,6 +16,7 @@ from . import (
     answering,
     artifacts,
     calls,
+    demo,
     doctor,
     listing,
     logs,
@@ -49,6 +50,7 @@ for group in (
     overview,
     upkeep,
     doctor,
+    demo,
 ):
     group.add_to(app)
 

@@ -51,7 +51,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner artifacts get tsk_01J8WQ6JY7… opt.traj -o results/",
         ],
     )(get_artifacts)
-    app.add_typer(group, name="artifacts")
+    app.add_typer(group, name="artifacts", rich_help_panel="Tasks")
 
 
 def list_artifacts(place: Place, task_id: TaskId) -> None:

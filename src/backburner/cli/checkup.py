@@ -80,6 +80,10 @@ def _examine_place(place: Place) -> Iterator[Finding]:
             yield Finding(check.__name__.strip("_"), "problem", str(error), advice)
 
 
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
 def _versions() -> Finding:
     import sqlite3
 
@@ -93,14 +97,14 @@ def _store_advice(error: StoreError) -> str:
     from ..errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, StoreUnavailable
 
     advice: dict[type[StoreError], str] = {
-        StoreUnavailable: "Check the URL, and that the database is up; `backburner migrate` makes a store.",
+        StoreUnavailable: "Check the URL, the network, and that the database is up.",
         StoreBusy: "Another program holds the store locked; close it.",
         StoreFull: "Make room on its disk. Nothing that was acknowledged is lost.",
         StoreReadOnly: "Give this user the right to write the file and its folder.",
         StoreCorrupt: "Stop all workers, keep a copy, and restore a backup, or try: sqlite3 FILE .recover",
         StoreTooNew: "Upgrade Backburner on this host: pip install -U backburner",
     }
-    return advice.get(type(error), "Look at the message; the store itself refused.")
+    return advice.get(type(error), "Check the URL.")
 
 
 def _app(place: Place) -> Iterator[Finding]:
@@ -116,7 +120,7 @@ def _store(place: Place) -> Iterator[Finding]:
     version = place.store.version()
     total = sum(place.store.count_states().values())
     took = time.monotonic() - started
-    message = f"{place.store.url}, version {version}, {total} tasks, read in {took * 1000:.0f} ms"
+    message = f"{place.store.url}, version {version}, {_tasks(total)}, read in {took * 1000:.0f} ms"
     if took > _SLOW_READ_S:
         advice = "Look for a slow disk or network, and forget old tasks: backburner prune --older-than 30d"
         yield Finding("store", "warning", message, advice)
@@ -175,7 +179,8 @@ def _supervisor(place: Place) -> Iterator[Finding]:
     holder = supervisor_of_this_host(place)
     live = live_workers(place)
     waiting = sum(depth.queued for depth in place.store.queue_depths())
-    start = f"backburner worker {place.where.target or 'TARGET'}, or start a server of the app"
+    app = "TARGET" if place.app is None else as_written(place.app.target)
+    start = f"Start one: backburner worker {app}, or start a server of the app."
     if holder is not None:
         pid = holder.get("pid")
         if any(worker.host == socket.gethostname() for worker in live):
@@ -189,9 +194,7 @@ def _supervisor(place: Place) -> Iterator[Finding]:
     elif live:
         yield Finding("supervisor", "ok", f"none on this host; {len(live)} workers are alive on others")
     elif waiting:
-        yield Finding(
-            "supervisor", "problem", f"{waiting} tasks wait and nobody works", f"Start one: {start}"
-        )
+        yield Finding("supervisor", "problem", f"{_tasks(waiting)} waiting, and nobody works", start)
     else:
         yield Finding("supervisor", "ok", "none, and nothing to do; the next task starts one")
 
@@ -213,10 +216,10 @@ def _leases(place: Place) -> Iterator[Finding]:
     leased = list(_leased(place))
     orphans = [task for task in leased if task.worker_id not in live]
     if not orphans:
-        yield Finding("leases", "ok", f"{len(leased)} tasks are leased, each by a worker that is alive")
+        yield Finding("leases", "ok", f"{_tasks(len(leased))} leased, all by workers that are alive")
         return
     named = ", ".join(task.task_id for task in orphans[:3]) + (" …" if len(orphans) > 3 else "")
-    message = f"{len(orphans)} tasks are leased by workers that are gone: {named}"
+    message = f"{_tasks(len(orphans))} leased by workers that are gone: {named}"
     if live:
         grace = span(place.settings.lease_grace_s)
         advice = f"A keeper retries or fails them within {grace} or so: look again then."
@@ -242,7 +245,7 @@ def _queues(place: Place) -> Iterator[Finding]:
             yield Finding("queues", "problem" if queued >= longest else "warning", message, advice)
         if queued and not queue["workers"] and (anybody or not queue["workers_on_this_host"]):
             fine = False
-            message = f"{queued} tasks wait in {name}, for which there is no worker"
+            message = f"{_tasks(queued)} waiting in {name}, for which there is no worker"
             advice = f"Start one: backburner worker TARGET --queue {name}=1, or set queues.{name}.workers."
             yield Finding("queues", "problem", message, advice)
     if fine:

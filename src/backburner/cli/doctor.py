@@ -21,6 +21,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗",
 def add_to(app: typer.Typer) -> None:
     verb(
         app,
+        panel="Looking after a store",
         without=("owner", "all_owners"),
         examples=["backburner doctor -t lab.py", "backburner doctor --store sqlite:///lab.db --json"],
     )(doctor)

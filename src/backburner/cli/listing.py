@@ -11,7 +11,7 @@ import typer
 
 from ..lifecycle import TERMINAL, State
 from .completion import complete_state, complete_tool
-from .output import age, cell, print_json, printable, say, show, span, state_cell, stdout, table
+from .output import age, cell, print_json, printable, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .records import status_record
 from .verb import verb
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..service import TaskPage, TaskStatus
-    from ..task import Task
 
 _REDRAW_S = 0.25
 _LOOK_AGAIN_S = 1.0
@@ -129,19 +128,12 @@ def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
             *([status.task.owner] if owners else []),
             status.task.tool_name,
             age(status.task.submitted_at),
-            span(_took_s(status.task)),
+            span(took_s(status.task)),
             _progress(status),
         ]
         for status in statuses
     ]
     return table(columns, rows, whole=("TASK", "STATE", "AGE", "TOOK"))
-
-
-def _took_s(task: Task) -> float | None:
-    if task.started_at is None:
-        return None
-    end = task.completed_at if task.completed_at is not None else int(time.time() * 1000)
-    return max(0, end - task.started_at) / 1000
 
 
 def _progress(status: TaskStatus) -> str:

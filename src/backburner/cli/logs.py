@@ -49,7 +49,7 @@ def logs(
 ) -> None:
     """Print the log of a task: what it printed to stdout and stderr, and what it logged.
 
-    With --json a page as the seed's `tail_task_logs` gives it; with --json and -f a line of JSON for
+    With --json a page, as the tool tail_task_logs gives it; with --json and -f a line of JSON for
     each line of the log. Control characters are made visible.
     """
     if place.as_json and not follow_it:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..lifecycle import State
+    from ..task import Task
 
 # C0 without tab and newline, DEL, C1, line separators, what turns the direction of text, lone surrogates.
 _UNSAFE = re.compile(
@@ -150,6 +151,14 @@ def span(seconds: float | None) -> str:
     if seconds < 48 * 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 86400:.0f} d"
+
+
+def took_s(task: Task) -> float | None:
+    """How long a task ran, or runs by now; None before it began."""
+    if task.started_at is None:
+        return None
+    end = task.completed_at if task.completed_at is not None else int(time.time() * 1000)
+    return max(0, end - task.started_at) / 1000
 
 
 def age(ms: int | None) -> str:

@@ -20,17 +20,24 @@ _LATEST = 500
 def add_to(app: typer.Typer) -> None:
     verb(
         app,
+        panel="Looking after a store",
         without=("owner", "all_owners"),
         examples=["backburner queues -t lab.py", "backburner queues --json"],
     )(queues)
-    verb(app, without=("owner", "all_owners"), examples=["backburner workers --store postgresql://db/tasks"])(
-        workers
-    )
-    verb(app, examples=["backburner stats -t lab.py", "backburner stats --all-owners --json | jq .states"])(
-        stats
-    )
     verb(
         app,
+        panel="Looking after a store",
+        without=("owner", "all_owners"),
+        examples=["backburner workers --store postgresql://db/tasks"],
+    )(workers)
+    verb(
+        app,
+        panel="Looking after a store",
+        examples=["backburner stats -t lab.py", "backburner stats --all-owners --json | jq .states"],
+    )(stats)
+    verb(
+        app,
+        panel="Looking after a store",
         tools=True,
         without=("owner", "all_owners"),
         examples=["backburner tools -t lab.py", "backburner tools --json | jq '.tools[].input_schema'"],

@@ -178,15 +178,15 @@ def _open_app(where: Where, target: str) -> Place:
 
 def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
     from ..app import data_dir
-    from ..errors import StoreUnavailable
+    from ..errors import StoreError
     from ..service import TaskService
     from ..stores import open_store
     from ..stores.sqlite import sqlite_path
     from ..tools import Registry
 
     if settings.store.startswith("sqlite:///") and not create and not sqlite_path(settings.store).exists():
-        reason = "there is no such file; `backburner migrate` makes one"
-        raise StoreUnavailable(store=settings.store, reason=reason)
+        reason = "there is no such file; `backburner migrate` makes a new store"
+        raise StoreError(store=settings.store, reason=reason)
     store = open_store(settings.store, synchronous=settings.synchronous)
     service = TaskService(store, Registry(), settings)
     return Place(where, settings, service, data_dir(settings, store.url))

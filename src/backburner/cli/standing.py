@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,29 @@ def supervisor_of_this_host(place: Place) -> dict[str, Any] | None:
 
 
 def live_workers(place: Place) -> list[Worker]:
-    """The workers, of any host, whose last heartbeat is within the grace time."""
+    """The workers, of any host, that were heard within the grace time and are not known to be dead.
+
+    Those of a supervisor whose lock is free are dead, however lately they were heard.
+    """
     oldest = (time.time() - place.settings.lease_grace_s) * 1000
-    return [worker for worker in place.store.workers() if worker.last_heartbeat >= oldest]
+    dead = _ids_of_the_dead(place)
+    return [
+        worker
+        for worker in place.store.workers()
+        if worker.last_heartbeat >= oldest and not (dead and worker.supervisor_id.startswith(dead))
+    ]
+
+
+def _ids_of_the_dead(place: Place) -> str | None:
+    """How the ids of all that ever held this host's lock begin, when nobody holds it."""
+    from ..engines.local import SupervisorLock
+
+    lock = SupervisorLock(place.data_dir)
+    if lock.holder() is not None:
+        return None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return f"sup_{json.loads(lock.path.read_text())['place']}_"
+    return None
 
 
 def say_if_nobody_works(place: Place, target: str) -> None:

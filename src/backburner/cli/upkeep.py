@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def add_to(app: typer.Typer) -> None:
     verb(
         app,
+        panel="Looking after a store",
         create=True,
         without=("owner", "all_owners"),
         examples=[
@@ -31,6 +32,7 @@ def add_to(app: typer.Typer) -> None:
     )(migrate)
     verb(
         app,
+        panel="Looking after a store",
         examples=[
             "backburner prune -t lab.py                       # only what is past its time to live",
             "backburner prune --older-than 30d --dry-run",

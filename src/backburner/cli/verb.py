@@ -13,7 +13,7 @@ from ..task import LOCAL_OWNER
 from .completion import complete_task_id
 from .place import Where, opened
 
-_PANEL = "Where to look"
+PANEL = "Where to look"
 
 _COMMON: dict[str, tuple[Any, Any]] = {
     "target": (
@@ -24,7 +24,7 @@ _COMMON: dict[str, tuple[Any, Any]] = {
                 "-t",
                 metavar="APP",
                 help="The app: lab.py, lab.py:bb or package.module:bb (default: BACKBURNER_TARGET)",
-                rich_help_panel=_PANEL,
+                rich_help_panel=PANEL,
             ),
         ],
         None,
@@ -37,7 +37,7 @@ _COMMON: dict[str, tuple[Any, Any]] = {
                 "-s",
                 metavar="URL",
                 help="The store: sqlite:///file.db or postgresql://… (default: BACKBURNER_STORE)",
-                rich_help_panel=_PANEL,
+                rich_help_panel=PANEL,
             ),
         ],
         None,
@@ -45,16 +45,16 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "owner": (
         Annotated[
             str,
-            typer.Option(metavar="NAME", help="Whose tasks", rich_help_panel=_PANEL),
+            typer.Option(metavar="NAME", help="Whose tasks", rich_help_panel=PANEL),
         ],
         LOCAL_OWNER,
     ),
     "all_owners": (
-        Annotated[bool, typer.Option("--all-owners", help="Everybody's tasks", rich_help_panel=_PANEL)],
+        Annotated[bool, typer.Option("--all-owners", help="Everybody's tasks", rich_help_panel=PANEL)],
         False,
     ),
     "as_json": (
-        Annotated[bool, typer.Option("--json", help="Write JSON to stdout", rich_help_panel=_PANEL)],
+        Annotated[bool, typer.Option("--json", help="Write JSON to stdout", rich_help_panel=PANEL)],
         False,
     ),
 }
@@ -72,6 +72,7 @@ def verb(
     examples: Sequence[str],
     tools: bool = False,
     create: bool = False,
+    panel: str = "Tasks",
     without: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a function to `app`, with the common options but those in `without`.
@@ -107,7 +108,7 @@ def verb(
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
-        app.command(name, help=_help(function, examples))(run)
+        app.command(name, help=_help(function, examples), rich_help_panel=panel)(run)
         return function
 
     return add

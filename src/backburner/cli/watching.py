@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ..lifecycle import State
-from .output import cell, printable, say, span, state_cell, stderr
+from .output import cell, printable, say, span, state_cell, stderr, took_s
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -118,7 +118,12 @@ class Bar:
             self._asked |= keys
             for hint in question_hints(self._place, status):
                 self._live.console.print(cell(hint, "magenta"), soft_wrap=True)
-        self._live.update(self._row(status))
+        self._live.update("" if status.task.finished else self._row(status))
+        if status.task.finished:
+            took = "" if took_s(status.task) is None else f" in {span(took_s(status.task))}"
+            self._live.console.print(
+                cell(f"{self._tool_name} ", "bold").append_text(state_cell(status.task.state)).append(took)
+            )
 
     def _row(self, status: TaskStatus) -> Table:
         from rich.progress_bar import ProgressBar

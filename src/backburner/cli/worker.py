@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def add_to(app: typer.Typer) -> None:
     verb(
         app,
+        panel="Running",
         without=("target", "owner", "all_owners", "as_json"),
         examples=[
             "backburner worker lab.py",
@@ -31,6 +32,7 @@ def add_to(app: typer.Typer) -> None:
     verb(
         app,
         "run-task",
+        panel="Running",
         without=("owner", "all_owners"),
         examples=["backburner run-task tsk_01J8WQ6JY7… --store postgresql://db/tasks"],
     )(run_task)
