@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from backburner import Backburner, TaskContext
-from backburner.packs import files
+from backburner.packs import files, science
 from backburner.packs.files.transform import Converter, Job
+from backburner.packs.science.relaxation import OptimizerName
 
 _VERSION_3 = 0x20080522
 _SEE_EVERYTHING = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -20,6 +21,8 @@ def make() -> Backburner:
     app.tool(isolation="fresh")(sync_without_privileges)
     app.tool(sync_while_files_vanish)
     app.tool(convert_with_a_killer)
+    science.add_to(app)
+    app.tool(relax_slowly)
     return app
 
 
@@ -62,6 +65,20 @@ def convert_with_a_killer(paths: list[str], killer: str, ctx: TaskContext) -> di
         return files.wksm_transform_batch(paths, "html", ctx=ctx)
     finally:
         Converter.convert = convert  # type: ignore[method-assign]
+
+
+def relax_slowly(
+    structure: str, optimizer: OptimizerName, fmax: float, steps: int, ctx: TaskContext
+) -> dict[str, Any]:
+    """Relax, but with time between the steps, in which a test can strike."""
+    say = ctx.progress
+
+    def progress(*args: Any, **options: Any) -> None:
+        say(*args, **options)
+        ctx.wait_cancelled(0.03)
+
+    ctx.progress = progress  # type: ignore[method-assign]
+    return science.run_geometry_optimization(structure, fmax, steps, optimizer, ctx=ctx)
 
 
 bb = make()

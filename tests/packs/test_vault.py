@@ -13,7 +13,7 @@ from tests.packs.conftest import Run, finish, report
 
 NOTES = {
     "Home.md": (
-        "# Welcome home\n\nSee [[Projects/Kiln|the kiln]], [[garden]], [[Missing]] and ![[plan.pdf]]. #start\n"
+        "# Welcome home\n\nSee [[Projects/Kiln|the kiln]], [[garden]], [[Missing]] and ![[plan.pdf]] #start\n"
     ),
     "Projects/Kiln.md": (
         "---\ntitle: The kiln\ntags: [clay, heat/high]\nbuilt: 2024-05-01\n---\n"

@@ -1,0 +1,51 @@
+"""The science pack: geometry optimizations with ASE, and sweeps over them (extra `science`).
+
+`backburner serve backburner.packs.science` serves it; `science.add_to(bb)` adds its tools to another app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backburner.app import Backburner
+from backburner.context import TaskContext
+
+from .relaxation import run_geometry_optimization
+from .sweep import sweep
+
+__all__ = ["add_to", "bb", "run_geometry_optimization"]
+
+_TOOL = "run_geometry_optimization"
+
+
+def add_to(app: Backburner) -> None:
+    """Add the tools of this pack to an app."""
+
+    def run_parameter_sweep(
+        structure: str,
+        parameters: dict[str, list[Any]],
+        fixed: dict[str, Any] | None = None,
+        *,
+        ctx: TaskContext,
+    ) -> dict[str, Any]:
+        """Relax a structure at every combination of parameters, each as a child task; compare the energies.
+
+        `parameters` lists the values to try of each input of run_geometry_optimization, for example
+        {"fmax": [0.1, 0.01], "optimizer": ["BFGS", "FIRE"]}; `fixed` holds inputs that are the same
+        for all points.
+        """
+        return sweep(app, _TOOL, {"structure": structure, **(fixed or {})}, parameters, ctx)
+
+    app.tool(queue="cpu_heavy", timeout="24h", estimate=_estimate)(run_geometry_optimization)
+    app.tool(queue="cpu_small", timeout="7d")(run_parameter_sweep)
+
+
+def _estimate(inputs: Mapping[str, Any]) -> float:
+    """A cheap force field at first; experience corrects it."""
+    atoms = len(inputs["structure"].splitlines())
+    return 1.0 + 0.0005 * atoms * float(inputs.get("steps", 200))
+
+
+bb = Backburner("science")
+add_to(bb)
