@@ -15,6 +15,7 @@ from ..errors import BackburnerError
 from . import (
     answering,
     artifacts,
+    bridge,
     calls,
     demo,
     doctor,
@@ -40,6 +41,7 @@ app = typer.Typer(
 for group in (
     serve,
     worker,
+    bridge,
     calls,
     listing,
     tasks,

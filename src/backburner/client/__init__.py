@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .artifacts import RemoteArtifact as RemoteArtifact
+    from .bridge import Bridge as Bridge
     from .client import BackburnerClient as BackburnerClient
+    from .display import TaskDisplay as TaskDisplay
     from .errors import ConnectionLost as ConnectionLost
     from .errors import NotOffered as NotOffered
     from .errors import TaskWasCancelled as TaskWasCancelled
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 # As in `backburner` itself: imported when first used.
 _HOMES = {
     "RemoteArtifact": "artifacts",
+    "Bridge": "bridge",
     "BackburnerClient": "client",
+    "TaskDisplay": "display",
     "ConnectionLost": "errors",
     "NotOffered": "errors",
     "TaskWasCancelled": "errors",

@@ -52,16 +52,16 @@ class BackburnerClient:
         self._file = HandleFile(handles) if isinstance(handles, str | Path) else handles
         self._questions = Questions(options.pop("elicitation_callback", None))
         make = client_factory(target, token, elicitation_callback=self._questions.elicit, **options)
-        self._connection = Connection(make, _name_of(target), tasks=tasks, reconnect_s=reconnect_s)
-        self._questions.ring = self._connection.heard
+        self.connection = Connection(make, _name_of(target), tasks=tasks, reconnect_s=reconnect_s)
+        self._questions.ring = self.connection.heard
         self._tasks = tasks
-        self._tools = TaskTools(self._connection)
-        self._tasks_2025 = Tasks2025(self._connection, self._questions)
+        self._tools = TaskTools(self.connection)
+        self._tasks_2025 = Tasks2025(self.connection, self._questions)
         self._poller = None if async_task is None else HostPoller(self._acknowledged, async_task)
 
     async def __aenter__(self) -> Self:
         """Connects. Raises ConnectionLost."""
-        await self._connection.link()
+        await self.connection.link()
         return self
 
     async def __aexit__(
@@ -72,7 +72,7 @@ class BackburnerClient:
     ) -> None:
         if self._poller is not None:
             await self._poller.close()
-        await self._connection.close()
+        await self.connection.close()
 
     # -- calling
 
@@ -102,10 +102,19 @@ class BackburnerClient:
             raise
 
     async def start(
-        self, tool_name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any
+        self,
+        tool_name: str,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        on_update: OnUpdate | None = None,
+        **more: Any,
     ) -> TaskHandle:
-        """Call a tool and give its handle as soon as there is one. A plain call is over by then."""
-        return await self._start(tool_name, {**(arguments or {}), **more}, None, attended=True)
+        """Call a tool and give its handle as soon as there is one.
+
+        A call that the server holds is over by then; `on_update` hears of its progress.
+        """
+        return await self._start(tool_name, {**(arguments or {}), **more}, on_update, attended=True)
 
     async def _start(
         self, tool_name: str, arguments: dict[str, Any], on_update: OnUpdate | None, *, attended: bool
@@ -116,14 +125,14 @@ class BackburnerClient:
             return self._handle(tool_name, task_id, TaskId(self._poller), attended=attended)
         result = await self._answer_to_call(tool_name, arguments, _progress(on_update))
         if result.get("resultType") == "task":
-            return self._handle(tool_name, result["taskId"], Tasks2026(self._connection), attended=attended)
+            return self._handle(tool_name, result["taskId"], Tasks2026(self.connection), attended=attended)
         task = result.get("task")
         if isinstance(task, Mapping) and "taskId" in task:
             return self._handle(tool_name, task["taskId"], self._tasks_2025, attended=attended)
         if (job_id := job_in(result)) is not None:
-            speech = TwoStage(self._connection, self._tools)
+            speech = TwoStage(self.connection, self._tools)
             return self._handle(tool_name, job_id, speech, attended=attended)
-        kept = OpenHandle(f"inline_{uuid.uuid4().hex}", self._connection.server, tool_name, Inline.name)
+        kept = OpenHandle(f"inline_{uuid.uuid4().hex}", self.connection.server, tool_name, Inline.name)
         return TaskHandle(kept, Inline(call_tool_result(result)), self._tools)
 
     async def _answer_to_call(
@@ -131,8 +140,8 @@ class BackburnerClient:
     ) -> dict[str, Any]:
         """What the server says to `tools/call`, once its questions that come before are answered."""
         params: dict[str, Any] = {"name": tool_name, "arguments": arguments}
-        tools = await self._connection.tools()
-        link = await self._connection.link()
+        tools = await self.connection.tools()
+        link = await self.connection.link()
         if self._tasks and not link.modern and link.offers_tasks():
             support = (tools.get(tool_name, {}).get("execution") or {}).get("taskSupport")
             if support in ("optional", "required"):
@@ -143,7 +152,7 @@ class BackburnerClient:
             except ConnectionError as error:
                 link.end()
                 raise CallInterrupted(
-                    server=self._connection.server, tool_name=tool_name, reason=error
+                    server=self.connection.server, tool_name=tool_name, reason=error
                 ) from error
             if result.get("resultType") != "input_required":
                 return result
@@ -152,20 +161,18 @@ class BackburnerClient:
             )
             if "requestState" in result:
                 params["requestState"] = result["requestState"]
-        raise ConnectionLost(server=self._connection.server, reason=f"{tool_name} asks without end")
+        raise ConnectionLost(server=self.connection.server, reason=f"{tool_name} asks without end")
 
     async def _acknowledged(
         self, tool_name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> types.CallToolResult:
-        link = await self._connection.link()
+        link = await self.connection.link()
         params = {"name": tool_name, "arguments": dict(arguments)}
         try:
             return call_tool_result(await link.request("tools/call", params, meta=meta))
         except ConnectionError as error:
             link.end()
-            raise CallInterrupted(
-                server=self._connection.server, tool_name=tool_name, reason=error
-            ) from error
+            raise CallInterrupted(server=self.connection.server, tool_name=tool_name, reason=error) from error
 
     # -- coming back
 
@@ -177,7 +184,7 @@ class BackburnerClient:
         kept = self._file.handles().get(task_id) if self._file is not None else None
         speech = await self._speech_of(task_id, None if kept is None else kept.speech)
         if kept is None:
-            kept = OpenHandle(task_id, self._connection.server, "", speech.name)
+            kept = OpenHandle(task_id, self.connection.server, "", speech.name)
         self._questions.attended.add(task_id)
         return TaskHandle(kept, speech, self._tools, file=self._file, answering=self._answering(True))
 
@@ -187,22 +194,22 @@ class BackburnerClient:
         return [
             await self.resume(entry.task_id)
             for entry in kept.values()
-            if entry.server == self._connection.server
+            if entry.server == self.connection.server
         ]
 
     async def _speech_of(self, task_id: str, name: str | None) -> Speech:
-        link = await self._connection.link()
+        link = await self.connection.link()
         if self._poller is not None and (name == TaskId.name or self._poller.is_pending(task_id)):
             return TaskId(self._poller)
         if not self._tasks or not link.offers_tasks():
-            return TwoStage(self._connection, self._tools)
+            return TwoStage(self.connection, self._tools)
         if name == TwoStage.name:
-            return TwoStage(self._connection, self._tools)
+            return TwoStage(self.connection, self._tools)
         # By what is spoken now: the server may have been replaced by a newer one meanwhile.
-        return Tasks2026(self._connection) if link.modern else self._tasks_2025
+        return Tasks2026(self.connection) if link.modern else self._tasks_2025
 
     def _handle(self, tool_name: str, task_id: str, speech: Speech, *, attended: bool) -> TaskHandle:
-        kept = OpenHandle(task_id, self._connection.server, tool_name, speech.name)
+        kept = OpenHandle(task_id, self.connection.server, tool_name, speech.name)
         if attended:
             self._questions.attended.add(task_id)
         if self._file is not None:
@@ -213,7 +220,7 @@ class BackburnerClient:
         """The user's callback where there is one. Without it, a call that nobody attends to refuses."""
 
         async def by_callback(questions: dict[str, Any]) -> dict[str, Any]:
-            return await answer_by_callbacks((await self._connection.link()).session, questions)
+            return await answer_by_callbacks((await self.connection.link()).session, questions)
 
         async def refuse(questions: dict[str, Any]) -> dict[str, Any]:
             return {key: {"action": "cancel"} for key in questions}

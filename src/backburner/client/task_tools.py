@@ -48,7 +48,8 @@ class TaskTools:
 
 
 def progress_of(status: dict[str, Any]) -> TaskProgress | None:
+    """What a status tells of the progress; as long as the tool tells nothing, its state."""
     told = status.get("progress")
     if not told:
-        return None
+        return TaskProgress(phase=status.get("state"))
     return TaskProgress(told.get("percent"), told.get("phase"), told.get("message"), status.get("eta_s"))

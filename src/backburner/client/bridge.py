@@ -1,0 +1,254 @@
+"""A server for hosts that know nothing of tasks, in front of one that makes tasks of its slow calls.
+
+Each call is held, with progress, for as long as the host can be expected to wait; then the host
+gets a handle, and a tool to wait on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import mcp_types as types
+from mcp.client.session import ClientRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INTERNAL_ERROR
+from pydantic import ConfigDict
+
+from .. import __version__
+from ..config import Settings
+from ..errors import BackburnerError
+from ..surfaces.patience import patience_s
+from ..surfaces.two_stage import HANDLE_SCHEMA
+from .client import BackburnerClient
+from .handle import TaskHandle
+from .updates import Update
+
+_HEARTBEAT_S = 10.0
+_ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
+_TASK_ID = {"type": "string", "description": "The task_id (or job_id) that the call gave you"}
+_OWN_TOOLS: dict[str, dict[str, Any]] = {
+    "wait_for_task": {
+        "description": (
+            "Wait for a tool call that goes on in the background. Gives the call's own result when it is"
+            " there. If it is not there in time, says how far it is: then call this again."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "task_id": _TASK_ID,
+                "timeout_s": {"type": "number", "description": "How long to wait at most, in seconds"},
+            },
+            "required": ["task_id"],
+        },
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    },
+    "cancel_task": {
+        "description": "Stop a tool call that goes on in the background.",
+        "inputSchema": {"type": "object", "properties": {"task_id": _TASK_ID}, "required": ["task_id"]},
+        "annotations": {"readOnlyHint": False, "openWorldHint": False},
+    },
+}
+
+Context = ServerRequestContext[Any, Any]
+
+
+class _Params(types.RequestParams):
+    model_config = ConfigDict(extra="allow")
+
+
+class Bridge:
+    """Serves a host over stdio; `target` is what BackburnerClient takes."""
+
+    def __init__(self, target: Any, *, settings: Settings | None = None, **options: Any) -> None:
+        self._settings = settings or Settings.load("bridge")
+        self._client = BackburnerClient(target, elicitation_callback=self._elicit, **options)
+        self._host: Context | None = None
+        self._held: dict[Any, TaskHandle] = {}
+        self._handles: dict[str, TaskHandle] = {}
+
+    async def run(self) -> None:
+        """Connect to the server, then serve the host until it goes. Raises ConnectionLost."""
+        async with self.serving() as server, stdio_server() as (reads, writes):
+            await server.run(reads, writes, server.create_initialization_options())
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Server[Any]]:
+        """The server that the host talks to, for as long as the one behind it is connected."""
+        async with self._client as client:
+            link = await client.connection.link()
+            info, offered = link.session.server_info, link.session.server_capabilities
+            server: Server[Any] = Server(
+                info.name if info else "bridge",
+                version=info.version if info else __version__,
+                instructions=link.session.instructions,
+            )
+            server.middleware.append(self._hear_cancelled)
+            handlers = {"tools/list": self._list_tools, "tools/call": self._call_tool}
+            forwarded = {
+                "resources": ("resources/list", "resources/templates/list", "resources/read"),
+                "prompts": ("prompts/list", "prompts/get"),
+                "completions": ("completion/complete",),
+            }
+            for capability, methods in forwarded.items():
+                if getattr(offered, capability, None) is not None:
+                    handlers.update(dict.fromkeys(methods, self._forward))
+            for method, handler in handlers.items():
+                server.add_request_handler(method, _Params, handler)
+            yield server
+
+    # -- what is passed on as it is
+
+    async def _forward(self, ctx: Context, params: _Params) -> dict[str, Any]:
+        given = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
+        return await self._client.connection.request(ctx.method, given)
+
+    async def _list_tools(self, ctx: Context, params: _Params) -> dict[str, Any]:
+        tools = await self._client.connection.listed("tools/list", "tools")
+        shown = [_for_host(tool) for tool in tools if tool["name"] not in _OWN_TOOLS]
+        return {"tools": [*shown, *({"name": name, **tool} for name, tool in _OWN_TOOLS.items())]}
+
+    # -- calls
+
+    async def _call_tool(self, ctx: Context, params: _Params) -> dict[str, Any]:
+        given = ctx.params or {}
+        name, arguments = given["name"], given.get("arguments") or {}
+        self._host = ctx
+        progress = _Progress(ctx)
+        try:
+            if name == "cancel_task":
+                await (await self._handle(arguments)).cancel()
+                return _text("The task is asked to stop.")
+            patience = self._patience_s(ctx)
+            async with progress.beating():
+                if name == "wait_for_task":
+                    handle = await self._handle(arguments)
+                    wanted = arguments.get("timeout_s")
+                    patience = min((s for s in (patience, wanted) if s is not None), default=None)
+                else:
+                    handle = await self._client.start(name, arguments, on_update=progress.say)
+                return await self._hold(ctx, handle, patience, progress)
+        except BackburnerError as error:
+            return _text(str(error), is_error=True)
+        except MCPError as error:
+            if name not in _OWN_TOOLS:
+                raise
+            return _text(str(error), is_error=True)
+
+    async def _handle(self, arguments: dict[str, Any]) -> TaskHandle:
+        task_id = str(arguments.get("task_id"))
+        return self._handles.get(task_id) or await self._client.resume(task_id)
+
+    async def _hold(
+        self, ctx: Context, handle: TaskHandle, patience: float | None, progress: _Progress
+    ) -> dict[str, Any]:
+        self._held[ctx.request_id] = handle
+        try:
+            async with asyncio.timeout(patience):
+                result = await handle.result(progress.say)
+        except TimeoutError:
+            self._handles[handle.task_id] = handle
+            return _handed_out(handle, progress.last)
+        finally:
+            self._held.pop(ctx.request_id, None)
+        self._handles.pop(handle.task_id, None)
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    def _patience_s(self, ctx: Context) -> float | None:
+        client = ctx.session.client_params.client_info if ctx.session.client_params else None
+        return patience_s(client.name if client else "", client.version if client else "", self._settings)
+
+    async def _hear_cancelled(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """A host that cancels a held call cancels its task; one that merely goes away does not."""
+        if ctx.method == "notifications/cancelled":
+            handle = self._held.get((ctx.params or {}).get("requestId"))
+            if handle is not None:
+                with contextlib.suppress(BackburnerError, MCPError):
+                    await handle.cancel()
+        return await call_next(ctx)
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        """Ask the host, if it can be asked; one that cannot is taken to refuse."""
+        host = self._host
+        if host is None or not host.session.check_client_capability(_ELICITATION):
+            return types.ElicitResult(action="cancel")
+        if not isinstance(params, types.ElicitRequestFormParams):
+            return types.ElicitResult(action="cancel")
+        try:
+            return await host.session.elicit_form(params.message, params.requested_schema, host.request_id)
+        except MCPError as error:
+            return types.ErrorData(code=INTERNAL_ERROR, message=str(error))
+
+
+class _Progress:
+    """Progress for the host: it must grow, whatever the task says, and not cease while a call is held."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._sent = 0.0
+        self.last: Update | None = None
+
+    async def say(self, update: Update) -> None:
+        self.last = update
+        percent = update.progress.percent if update.progress else None
+        if percent is not None and percent > self._sent:
+            self._sent = percent
+            await self._report()
+
+    async def _report(self) -> None:
+        progress = self.last.progress if self.last else None
+        message = (self.last.message if self.last else "") or (progress.message if progress else None)
+        await self._ctx.session.report_progress(self._sent, 100, message or "Working")
+
+    @contextlib.asynccontextmanager
+    async def beating(self) -> AsyncIterator[None]:
+        async def beat() -> None:
+            for _ in itertools.count():
+                await asyncio.sleep(_HEARTBEAT_S)
+                self._sent += 0.001
+                await self._report()
+
+        beats = asyncio.ensure_future(beat())
+        try:
+            yield
+        finally:
+            beats.cancel()
+
+
+def _for_host(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as the host may see it: without tasks, and with a handle as a possible output."""
+    shown = {key: value for key, value in tool.items() if key != "execution"}
+    if schema := tool.get("outputSchema"):
+        shared = {key: schema[key] for key in ("$defs", "$schema") if key in schema}
+        own = {key: value for key, value in schema.items() if key not in shared}
+        shown["outputSchema"] = {**shared, "type": "object", "anyOf": [own, HANDLE_SCHEMA]}
+    return shown
+
+
+def _handed_out(handle: TaskHandle, last: Update | None) -> dict[str, Any]:
+    progress = last.progress if last else None
+    percent = f" It is {progress.percent:.0f}% done." if progress and progress.percent is not None else ""
+    name = handle.tool_name or "The call"
+    text = (
+        f"{name} goes on in the background as task {handle.task_id}.{percent}"
+        " Call wait_for_task with this task_id to get its result."
+    )
+    data = {
+        "job_id": handle.task_id,
+        "estimated_runtime_seconds": progress.eta_s if progress else None,
+        "status": "running",
+    }
+    body = {"success": True, "data": data, "messages": [{"type": "info", "text": text}]}
+    return {**_text(text), "structuredContent": body}
+
+
+def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
