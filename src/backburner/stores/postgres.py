@@ -42,13 +42,14 @@ _PATIENCE_S = 5.0
 
 
 class _Adapted:
-    """A psycopg connection as a Transaction wants it."""
+    """A psycopg connection as a Transaction wants it. `prepare=False` plans each statement anew."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _Connection, prepare: bool | None = None) -> None:
         self._connection = connection
+        self._prepare = prepare
 
     def execute(self, sql: str, parameters: Any) -> Any:
-        return self._connection.execute(sql, parameters or None)
+        return self._connection.execute(sql, parameters or None, prepare=self._prepare)
 
     def executemany(self, sql: str, rows: Any) -> None:
         with self._connection.cursor() as cursor:
@@ -115,13 +116,14 @@ class PostgresStore(SqlStore):
     # -- reading and writing
 
     def _read(self, work: Callable[[Transaction], T], snapshot: bool = False) -> T:
-        def read(connection: _Connection) -> T:
-            return work(Transaction(_Adapted(connection), self._statements, self.clock.now_ms()))
+        def read(connection: _Connection, prepare: bool | None = None) -> T:
+            return work(Transaction(_Adapted(connection, prepare), self._statements, self.clock.now_ms()))
 
         def read_snapshot(connection: _Connection) -> T:
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                return read(connection)
+                # A plan for any values does not know how short a page is, and would sort the whole table.
+                return read(connection, prepare=False)
 
         return self._reading(read_snapshot if snapshot else read)
 
@@ -234,7 +236,8 @@ def _conninfo(url: str) -> str:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise ConfigError(setting="store", reason=str(error).strip()) from error
-    return make_conninfo(**{"application_name": "backburner", "connect_timeout": 10, **given})
+    ours: dict[str, str | int | None] = {"application_name": "backburner", "connect_timeout": 10}
+    return make_conninfo(url, **{name: value for name, value in ours.items() if name not in given})
 
 
 def _version_of(connection: _Connection) -> int:

@@ -1,7 +1,7 @@
 """Named SQL statements, read from the `.sql` files beside this module.
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
-in place of `{…}` in the statements and fragments of the same file. Parameters are written `:name`.
+in place of `{…}` in statements and in other fragments. Parameters are written `:name`.
 """
 
 from __future__ import annotations
@@ -22,31 +22,26 @@ def _blocks(text: str) -> list[tuple[str, str, str]]:
     return [(mark[1], mark[2], text[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=True)]
 
 
-def _read(name: str) -> dict[str, str]:
-    blocks = _blocks((files(__package__) / "sql" / f"{name}.sql").read_text("utf-8"))
-    fragments = {name: body for kind, name, body in blocks if kind == "fragment"}
-    found = {}
-    for kind, statement, body in blocks:
-        if kind == "name":
-            while holes := _FRAGMENT.findall(body):
-                for fragment in holes:
-                    body = body.replace("{" + fragment + "}", fragments[fragment])
-            found[statement] = re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip().rstrip(";")
-    return found
+def _fill(body: str, fragments: dict[str, str]) -> str:
+    while holes := _FRAGMENT.findall(body):
+        for name in holes:
+            body = body.replace("{" + name + "}", fragments[name])
+    return re.sub(r"^--.*\n", "", body, flags=re.MULTILINE).strip().rstrip(";")
 
 
 @cache
 def statements(dialect: str) -> dict[str, str]:
     """All statements for `sqlite` or `postgres`, by name, with parameters as its driver wants them."""
-    found: dict[str, str] = {}
-    for name in (*_SHARED, dialect):
-        for statement, body in _read(name).items():
-            if statement in found:
-                raise ValueError(f"two SQL statements are named {statement}")
-            found[statement] = body
+    found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
+    for file in (*_SHARED, dialect):
+        for kind, name, body in _blocks((files(__package__) / "sql" / f"{file}.sql").read_text("utf-8")):
+            if name in found[kind]:
+                raise ValueError(f"two SQL statements are named {name}")
+            found[kind][name] = body
+    filled = {name: _fill(body, found["fragment"]) for name, body in found["name"].items()}
     if dialect == "postgres":
-        return {name: _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")) for name, body in found.items()}
-    return found
+        return {name: _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")) for name, body in filled.items()}
+    return filled
 
 
 @cache

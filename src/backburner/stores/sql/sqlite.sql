@@ -21,3 +21,20 @@ WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limi
 -- name: lock_task
 SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
 FROM tasks WHERE task_id = :task_id;
+
+-- name: list_state
+SELECT t.* FROM task_summary t WHERE t.state = :state
+{page}
+
+-- name: list_owner
+SELECT t.* FROM task_summary t WHERE t.owner = :owner
+{page}
+
+-- name: list_owner_finished
+-- Of one final state.
+SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.state = :state AND t.completed_at IS NOT NULL
+{page}
+
+-- name: list_owner_tool
+SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
+{page}

@@ -73,13 +73,23 @@ WHERE state IN ('queued', 'scheduled', 'running', 'input_required', 'cancel_requ
 -- Task ids sort by age, so this is where a list of what came since then may end.
 SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
 
--- fragment: filters
--- The filters that need no index of their own.
-      AND t.seq < :before_seq AND t.seq >= :from_seq AND t.submitted_at > :submitted_after
-      AND (CAST(:state AS TEXT) IS NULL OR t.state = :state)
+-- fragment: since
+      AND t.seq >= :from_seq AND t.submitted_at > :submitted_after
+
+-- fragment: of_tool
       AND (CAST(:tool_name AS TEXT) IS NULL OR t.tool_name = :tool_name)
-      AND (CAST(:parent_id AS TEXT) IS NULL OR t.parent_id = :parent_id)
+
+-- fragment: of_owner
       AND (CAST(:owner AS TEXT) IS NULL OR t.owner = :owner)
+
+-- fragment: filters
+-- All that a list may be filtered by.
+      AND t.seq < :before_seq
+      AND (CAST(:state AS TEXT) IS NULL OR t.state = :state)
+      AND (CAST(:parent_id AS TEXT) IS NULL OR t.parent_id = :parent_id)
+{since}
+{of_tool}
+{of_owner}
 
 -- fragment: page
 {filters}
@@ -87,23 +97,6 @@ ORDER BY t.seq DESC LIMIT :limit;
 
 -- name: list_all
 SELECT t.* FROM task_summary t WHERE 1 = 1
-{page}
-
--- name: list_state
-SELECT t.* FROM task_summary t WHERE t.state = :state
-{page}
-
--- name: list_owner
-SELECT t.* FROM task_summary t WHERE t.owner = :owner
-{page}
-
--- name: list_owner_finished
--- Of one final state.
-SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.state = :state AND t.completed_at IS NOT NULL
-{page}
-
--- name: list_owner_tool
-SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
 {page}
 
 -- name: list_parent
