@@ -17,7 +17,6 @@ Estimate = float | Callable[[Mapping[str, Any]], float] | None
 
 #: So many runs of like-sized inputs are worth more than all runs together.
 _ENOUGH_IN_BUCKET = 5
-_ENOUGH_TO_CALIBRATE = 1
 _QUANTILE = 75
 _REMEMBER_S = 0.5
 
@@ -52,7 +51,7 @@ class Experience:
     @cached_property
     def _correction(self) -> float:
         ratios = [run.seconds / run.hint_s for run in self._runs if run.hint_s]
-        return median(ratios) if len(ratios) >= _ENOUGH_TO_CALIBRATE else 1.0
+        return median(ratios) if ratios else 1.0
 
     def _learned(self, bucket: int) -> float | None:
         alike = [run.seconds for run in self._runs if run.inputs_bytes.bit_length() == bucket]

@@ -54,6 +54,10 @@ class Resources:
     scratch_mb: int | None = None
 
 
+#: More would be no number any more, and is longer than any longest wait.
+_MOST_DOUBLINGS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """When a failed attempt is followed by another.
@@ -78,7 +82,7 @@ class Retry:
             return None
         if error.type == "worker_lost" and failures == 1:
             return 0.0
-        return min(float(self.backoff_s * 2 ** (failures - 1)), self.max_backoff_s)
+        return min(self.backoff_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), self.max_backoff_s)
 
 
 NO_RETRY = Retry(max_attempts=1, on=())

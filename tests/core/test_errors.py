@@ -1,0 +1,35 @@
+"""Errors have stable codes and messages for people."""
+
+import string
+
+import backburner.errors
+from backburner.errors import BackburnerError, TaskNotFound
+
+
+def kinds() -> list[type[BackburnerError]]:
+    found = [kind for kind in vars(backburner.errors).values() if isinstance(kind, type)]
+    return [kind for kind in found if issubclass(kind, BackburnerError)]
+
+
+def test_each_error_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in kinds()]
+    assert len(codes) == len(set(codes)) > 20
+
+
+def test_the_docstring_is_the_message() -> None:
+    for kind in kinds():
+        assert kind.__doc__, kind
+        names = [name for _, name, _, _ in string.Formatter().parse(kind.__doc__) if name]
+        error = BackburnerError.__new__(kind)
+        BackburnerError.__init__(error, **dict.fromkeys(names, "‹value›"))
+        assert str(error).count("‹value›") == len(names)
+
+
+def test_an_error_tells_programs_what_it_tells_people() -> None:
+    error = TaskNotFound(task_id="tsk_x")
+    assert error.to_dict() == {
+        "code": "task_not_found",
+        "message": str(error),
+        "details": {"task_id": "tsk_x"},
+    }
+    assert "tsk_x" in str(error)

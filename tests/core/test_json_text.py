@@ -1,0 +1,53 @@
+"""JSON that every store can keep."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backburner.errors import InvalidJson
+from backburner.json_text import decode, encode
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda values: st.lists(values, max_size=4) | st.dictionaries(TEXT, values, max_size=4),
+)
+
+
+@given(VALUES)
+def test_what_is_encoded_comes_back(value: Any) -> None:
+    assert decode(encode(value)) == value
+    assert json.loads(encode(value)) == value
+
+
+@given(st.dictionaries(TEXT, st.integers()))
+def test_the_same_value_is_the_same_text(value: dict[str, int]) -> None:
+    assert encode(value) == encode(dict(reversed(value.items())))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a\0",
+        {"\0": 1},
+        ["\\\0"],
+        "\ud800",
+        {"\udfff": 1},
+        float("nan"),
+        [float("inf")],
+        object(),
+        {1, 2},
+        b"x",
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_kept_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidJson):
+        encode(value)
+
+
+def test_the_letters_of_an_escape_are_just_letters() -> None:
+    assert decode(encode("\\u0000 and \\ud800")) == "\\u0000 and \\ud800"

@@ -1,0 +1,26 @@
+"""`import backburner` is light: nothing heavy is imported before it is needed."""
+
+import subprocess
+import sys
+
+HEAVY = {"mcp", "starlette", "uvicorn", "psycopg", "sqlite3", "pydantic", "jsonschema", "asyncio"}
+
+
+def imported_by(statement: str) -> set[str]:
+    """The top-level modules that Python itself says it imported."""
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", statement], capture_output=True, text=True, check=True
+    )
+    lines = [line for line in run.stderr.splitlines() if line.startswith("import time:")][1:]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def test_import_backburner_imports_nothing_heavy() -> None:
+    imported = imported_by("import backburner")
+    assert "backburner" in imported
+    assert imported & HEAVY == set()
+
+
+def test_a_sqlite_store_needs_no_other_driver_and_no_web() -> None:
+    imported = imported_by("from backburner.stores import open_store; open_store('sqlite://').close()")
+    assert imported & HEAVY == {"sqlite3"}

@@ -1,0 +1,56 @@
+"""Estimates of submitted tasks, by what the author says and by experience."""
+
+import pytest
+
+from backburner.config import Settings
+from backburner.service import TaskService
+from backburner.store import Store, Succeeded
+from backburner.testing import FakeClock
+from backburner.tools import Registry
+from tests.service.conftest import Worker
+
+
+@pytest.mark.parametrize(
+    ("tool", "expected"), [("fixed", 30), ("scaled", 14), ("unguessable", None), ("any", None)]
+)
+def test_before_any_run_the_author_knows_best(
+    service: TaskService, tool: str, expected: float | None
+) -> None:
+    assert service.submit(tool, {"steps": 7}).task.estimate_s == expected
+
+
+def run(
+    service: TaskService, worker: Worker, clock: FakeClock, tool: str, seconds: float, **inputs: object
+) -> None:
+    lease = worker.start(service.submit(tool, inputs).task_id)
+    clock.advance(seconds)
+    service.store.report(lease, Succeeded("1"))
+
+
+def test_what_a_tool_took_before_is_expected_next_time(
+    service: TaskService, store: Store, tools: Registry, settings: Settings, worker: Worker, clock: FakeClock
+) -> None:
+    for seconds in (4, 4, 4, 4, 4):
+        run(service, worker, clock, "any", seconds, x="small")
+    for seconds in (90, 90, 90, 90, 90):
+        run(service, worker, clock, "any", seconds, x="large" * 200)
+    for _ in range(3):
+        run(service, worker, clock, "scaled", 10, steps=10)
+    fresh = TaskService(store, tools, settings, clock=clock)  # a service remembers history for a moment
+    try:
+        assert fresh.submit("any", {"x": "tiny!"}).task.estimate_s == 4
+        assert fresh.submit("any", {"x": "LARGE" * 200}).task.estimate_s == 90
+        assert fresh.submit("scaled", {"steps": 100}).task.estimate_s == 100
+        assert fresh.submit("fixed", {}).task.estimate_s == 30
+    finally:
+        fresh.close()
+
+
+def test_the_time_left_goes_down_as_a_task_runs(
+    service: TaskService, worker: Worker, clock: FakeClock
+) -> None:
+    status = service.submit("fixed", {})
+    assert status.eta_s == 30
+    worker.start(status.task_id)
+    clock.advance(12)
+    assert service.status(status.task_id).eta_s == 18

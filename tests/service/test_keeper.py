@@ -1,0 +1,127 @@
+"""The keeper's rounds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backburner.config import Settings
+from backburner.keeper import Keeper, Swept
+from backburner.lifecycle import State
+from backburner.service import TaskService
+from backburner.store import Failed, Logged, Started, Store, Succeeded
+from backburner.task import LogLine, TaskError
+from backburner.testing import FakeClock
+from backburner.testing.store.base import TWICE_MORE, new_task
+from tests.service.conftest import Worker
+
+
+@pytest.fixture
+def settings(store_url: str) -> Settings:
+    return Settings(
+        store=store_url,
+        lease_grace_s=30.0,
+        keeper_interval_s=5.0,
+        ttl_s=1000.0,
+        purge_after_s=100.0,
+        pack_logs_after_s=10.0,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def keeper(store: Store, settings: Settings, clock: FakeClock, folder: Path) -> Keeper:
+    return Keeper(store, settings, "k1", clock=clock, tasks_folder=folder)
+
+
+def test_a_round_on_a_quiet_store_does_nothing(keeper: Keeper) -> None:
+    assert keeper.sweep() == Swept()
+
+
+def test_one_keeper_works_at_a_time_and_another_takes_over(
+    store: Store, settings: Settings, clock: FakeClock, keeper: Keeper
+) -> None:
+    other = Keeper(store, settings, "k2", clock=clock)
+    assert keeper.sweep() is not None
+    assert other.sweep() is None
+    clock.advance(3 * settings.keeper_interval_s)
+    assert other.sweep() is not None
+    assert keeper.sweep() is None
+
+
+def test_a_silent_worker_is_lost_after_the_grace_time(
+    keeper: Keeper, service: TaskService, worker: Worker, clock: FakeClock
+) -> None:
+    task_id = service.submit("add", {"a": 1}).task_id
+    worker.start(task_id)
+    clock.advance(30)
+    assert keeper.sweep() == Swept()
+    clock.advance(0.001)
+    assert keeper.sweep() == Swept(lost=[task_id])
+    assert service.status(task_id).task.state is State.QUEUED
+
+
+def test_due_retries_are_put_in_line(keeper: Keeper, store: Store, clock: FakeClock) -> None:
+    new = new_task(clock, retry=TWICE_MORE)
+    store.submit(new)
+    Worker(store).finish(new.task_id, Failed(TaskError("x", "y")))
+    assert keeper.sweep() == Swept()
+    clock.advance(10)
+    assert keeper.sweep() == Swept(ready=[new.task_id])
+
+
+def test_a_task_that_nobody_ends_times_out(
+    keeper: Keeper, service: TaskService, store: Store, clock: FakeClock
+) -> None:
+    task_id = service.submit("add", {"a": 1}).task_id
+    lease = store.claim_task(task_id, "w1")
+    assert lease is not None
+    store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+    clock.advance(100)
+    store.heartbeat([lease], [])
+    assert keeper.sweep() == Swept(timed_out=[task_id])
+
+
+def test_an_old_task_expires_and_is_purged_later_and_its_files_go_with_it(
+    keeper: Keeper, service: TaskService, clock: FakeClock, folder: Path
+) -> None:
+    task_id = service.submit("add", {"a": 1}).task_id
+    kept = service.submit("add", {"a": 1}, ttl_s=5000).task_id
+    for name in (task_id, kept):
+        (folder / name / "artifacts").mkdir(parents=True)
+    clock.advance(1000)
+    assert keeper.sweep() == Swept(expired=[task_id])
+    assert [path.name for path in folder.iterdir()] == [kept]
+    clock.advance(100.001)
+    assert keeper.sweep() == Swept(purged=[task_id])
+    assert [task.task_id for task in service.list().tasks] == [kept]
+
+
+def test_the_logs_of_finished_tasks_are_packed_after_a_while(
+    keeper: Keeper, service: TaskService, store: Store, worker: Worker, clock: FakeClock
+) -> None:
+    task_id = service.submit("add", {"a": 1}).task_id
+    lease = worker.start(task_id)
+    line = LogLine(1, 1, "stdout", "info", "hello")
+    store.report(lease, Logged((line,)), Succeeded("1"))
+    assert keeper.sweep() == Swept()
+    clock.advance(10.001)
+    assert keeper.sweep() == Swept(packed=[task_id])
+    assert service.logs(task_id).lines == [line]
+
+
+def test_a_round_takes_more_than_one_bite_when_there_is_much_to_do(
+    store: Store, settings: Settings, clock: FakeClock, keeper: Keeper
+) -> None:
+    news = [new_task(clock, expires_at=clock.now_ms()) for _ in range(501)]
+    for new in news:
+        store.submit(replace(new, retry=TWICE_MORE))
+    swept = keeper.sweep()
+    assert swept is not None
+    assert sorted(swept.expired) == sorted(new.task_id for new in news)

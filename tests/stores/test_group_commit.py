@@ -1,0 +1,74 @@
+"""Concurrent callers share commits, and one that fails does not disturb the others."""
+
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from backburner.clock import SystemClock
+from backburner.errors import IdempotencyConflict, StoreError
+from backburner.store import Store
+from backburner.stores import open_store
+from backburner.testing.store.base import new_task
+
+CLOCK = SystemClock()
+CALLERS = 16
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path}/tasks.db")
+    yield store
+    store.close()
+
+
+def commits(wal: Path) -> int:
+    """The commits in a SQLite log: its frames that say how large the database is after them."""
+    content = wal.read_bytes()
+    page_size = struct.unpack(">I", content[8:12])[0]
+    sizes = [content[at + 4 : at + 8] for at in range(32, len(content), 24 + page_size)]
+    return sum(size != bytes(4) for size in sizes)
+
+
+def test_sixteen_callers_do_not_pay_for_sixteen_commits(store: Store, tmp_path: Path) -> None:
+    wal = tmp_path / "tasks.db-wal"
+    before = commits(wal)
+    for _ in range(10):
+        store.submit(new_task(CLOCK))
+    assert commits(wal) - before == 10
+    with ThreadPoolExecutor(CALLERS) as threads:
+        before = commits(wal)
+        list(threads.map(lambda _: store.submit(new_task(CLOCK)), range(10 * CALLERS)))
+    assert commits(wal) - before < 5 * CALLERS
+
+
+def test_a_caller_that_is_refused_does_not_disturb_those_in_the_same_commit(store: Store) -> None:
+    taken = store.submit(new_task(CLOCK, {"a": 1}, idempotency_key="k")).task.task_id
+
+    def submit(number: int) -> str:
+        if number % 3:
+            return store.submit(new_task(CLOCK)).task.task_id
+        with pytest.raises(IdempotencyConflict):
+            store.submit(new_task(CLOCK, {"a": 2}, idempotency_key="k"))
+        return taken
+
+    with ThreadPoolExecutor(CALLERS) as threads:
+        submitted = set(threads.map(submit, range(120)))
+    assert len(submitted) == 81
+    assert {store.get(task_id).task_id for task_id in submitted} == submitted
+
+
+def test_a_caller_whose_statement_the_database_refuses_does_not_disturb_the_others(store: Store) -> None:
+    def submit(number: int) -> str | None:
+        if number % 3:
+            return store.submit(new_task(CLOCK)).task.task_id
+        with pytest.raises(StoreError):
+            store.submit(new_task(CLOCK, queue=None))
+        return None
+
+    with ThreadPoolExecutor(CALLERS) as threads:
+        submitted = {task_id for task_id in threads.map(submit, range(120)) if task_id}
+    assert {store.get(task_id).task_id for task_id in submitted} == submitted
+    assert len(submitted) == 80
