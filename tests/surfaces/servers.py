@@ -283,7 +283,7 @@ async def lowlevel_tool(ctx: Any, name: str, arguments: dict[str, Any]) -> tuple
     if name == "protocol_error":
         raise MCPError(-32050, "no such thing", {"x": 1})
     if name == "short":
-        time.sleep(60)
+        await asyncio.sleep(60)
     if name == "hold":
         await asyncio.sleep(arguments.get("step_s", 0.1))
         return "held", False

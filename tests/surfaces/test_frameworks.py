@@ -1,0 +1,122 @@
+"""The same tools, on each framework and over each transport, for clients of both generations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from tests.surfaces.harness import KINDS, Deployment, Peer, connect
+
+pytestmark = pytest.mark.slow
+
+TRANSPORTS = ("memory", "stdio", "http")
+
+
+@contextlib.asynccontextmanager
+async def client_of(deployment: Deployment, transport: str, era: str, **options: Any) -> AsyncIterator[Peer]:
+    if transport == "stdio":
+        async with connect(deployment.stdio(), era, **options) as peer:
+            yield peer
+    elif transport == "http":
+        with deployment.http() as url:
+            async with connect(url, era, **options) as peer:
+                yield peer
+    else:
+        with deployment.app() as app:
+            server = app.mcp_server()
+            async with connect(getattr(server, "_mcp_server", server), era, **options) as peer:
+                yield peer
+
+
+def text_of(result: dict[str, Any]) -> str:
+    text: str = result["content"][0]["text"]
+    return text
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("deployment", KINDS, indirect=True)
+async def test_a_client_of_2026_runs_slow_tools_as_tasks(deployment: Deployment, transport: str) -> None:
+    async with client_of(deployment, transport, "2026") as peer:
+        done = await peer.poll(await peer.start("slow", {"n": 3}))
+        assert (done["status"], text_of(done["result"])) == ("completed", "slow done n=3")
+
+        asking = await peer.start("ask")
+        waiting = await peer.poll(asking, "input_required")
+        assert waiting["status"] == "input_required"
+        answers = {key: {"action": "accept", "content": {"name": "Ada"}} for key in waiting["inputRequests"]}
+        await peer.request("tasks/update", {"taskId": asking, "inputResponses": answers})
+        assert text_of((await peer.poll(asking))["result"]) == "Hello, Ada!"
+
+        failed = await peer.poll(await peer.start("fail"))
+        assert (failed["status"], failed["result"]["isError"]) == ("completed", True)
+
+        broken = await peer.poll(await peer.start("protocol_error"))
+        assert broken["status"] == "failed"
+        assert broken["error"] == {"code": -32050, "message": "no such thing", "data": {"x": 1}}
+
+        endless = await peer.start("slow", {"n": 10_000})
+        await peer.request("tasks/cancel", {"taskId": endless})
+        assert (await peer.poll(endless))["status"] == "cancelled"
+
+        late = await peer.poll(await peer.start("short"))
+        assert (late["status"], late["error"]["code"]) == ("failed", -32603)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("deployment", KINDS, indirect=True)
+async def test_a_client_of_2025_runs_slow_tools_as_tasks(deployment: Deployment, transport: str) -> None:
+    async with client_of(deployment, transport, "2025") as peer:
+        slow = await peer.start("slow", {"n": 3})
+        result = await peer.request("tasks/result", {"taskId": slow})
+        assert text_of(result) == "slow done n=3"
+        assert result["_meta"]["io.modelcontextprotocol/related-task"] == {"taskId": slow}
+
+        parked = await peer.request("tasks/result", {"taskId": await peer.start("ask")})
+        assert text_of(parked) == "Hello, Ada!"
+        polled = await peer.poll(await peer.start("ask"))
+        assert polled["status"] == "completed"
+
+        failing = await peer.start("fail")
+        assert (await peer.poll(failing))["status"] == "failed"
+        assert (await peer.request("tasks/result", {"taskId": failing}))["isError"] is True
+
+        with pytest.raises(MCPError, match="no such thing") as broken:
+            await peer.request("tasks/result", {"taskId": await peer.start("protocol_error")})
+        assert broken.value.code == -32050
+
+        endless = await peer.start("slow", {"n": 10_000})
+        assert (await peer.request("tasks/cancel", {"taskId": endless}))["status"] == "cancelled"
+
+        late = await peer.poll(await peer.start("short"))
+        assert late["status"] == "failed"
+        assert "longer than its limit" in late["statusMessage"]
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+@pytest.mark.parametrize("deployment", KINDS, indirect=True)
+async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: Deployment, era: str) -> None:
+    async with client_of(deployment, "stdio", era, tasks=False) as peer:
+        assert text_of(await peer.call("slow", {"n": 2})) == "slow done n=2"
+        held = await peer.client.call_tool("ask", {})
+        assert held.content[0].text == "Hello, Ada!"  # type: ignore[union-attr]
+        assert (await peer.call("fail"))["isError"] is True
+        with pytest.raises(MCPError, match="no such thing"):
+            await peer.call("protocol_error")
+        assert "longer than its limit" in text_of(await peer.call("short"))
+        handle = await peer.call("quick_handle")
+        job_id = handle["structuredContent"]["data"]["job_id"]
+        assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=20))["finished"] is True
+        assert (await peer.tool("get_task_result", task_id=job_id))["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("deployment", ["lowlevel", "mcpserver", "fastmcp"], indirect=True)
+async def test_the_server_s_other_tools_stay_as_they_are(deployment: Deployment) -> None:
+    async with client_of(deployment, "http", "2026") as peer:
+        listed = (await peer.request("tools/list"))["tools"]
+        assert listed[0]["name"] == "fast"
+        assert text_of(await peer.call("fast", {"x": 7})) == "fast 7"
+        assert [tool["name"] for tool in listed[-2:]] == ["list_tasks", "cancel_task"]
