@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from backburner.lifecycle import TRANSITIONS
+from backburner.target import load, parse
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -25,6 +29,22 @@ def test_the_generated_pages_are_up_to_date() -> None:
     assert (DOCS / "settings.md").read_text() == generate["settings_page"]()
     assert (DOCS / "errors.md").read_text() == generate["errors_page"]()
     assert (DOCS / "cli.md").read_text() == generate["cli_page"]()
+
+
+def python_snippets() -> list[Any]:
+    found = []
+    for page in [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]:
+        blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        found += [pytest.param(code, id=f"{page.stem}-{number}") for number, code in enumerate(blocks, 1)]
+    return found
+
+
+@pytest.mark.parametrize("code", python_snippets())
+def test_every_python_snippet_is_an_app_that_a_runner_can_load(code: str, tmp_path: Path) -> None:
+    path = tmp_path / "lab.py"
+    path.write_text(code)
+    app = load(parse(str(path)))
+    assert len(app.tools) > 0 or app.server is not None
 
 
 def test_every_decision_is_in_the_list() -> None:
