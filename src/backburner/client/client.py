@@ -57,7 +57,10 @@ class BackburnerClient:
         self._tasks = tasks
         self._tools = TaskTools(self.connection)
         self._tasks_2025 = Tasks2025(self.connection, self._questions)
-        self._poller = None if async_task is None else HostPoller(self._acknowledged, async_task)
+        self._poller: HostPoller | None = None
+        if async_task is not None:
+            pending = None if self._file is None else f"{self._file.path}.pending"
+            self._poller = HostPoller(self._acknowledged, async_task, pending_file=pending)
 
     async def __aenter__(self) -> Self:
         """Connects. Raises ConnectionLost."""

@@ -7,7 +7,7 @@ async with Client(url, extensions=[TasksExtension()]) as client:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import mcp_types as types
@@ -100,7 +100,7 @@ class TasksExtension(ClientExtension):
                     if answers:
                         await _send(ctx.session, "tasks/update", created.task_id, inputResponses=answers)
                         continue
-            await asyncio.sleep(poll_interval_s(task))
+            await asyncio.sleep(poll_interval_s(task) or _POLL_S)
 
 
 class NewsExtension(TasksExtension):
@@ -118,10 +118,10 @@ async def _send(session: ClientSession, method: str, task_id: str, **params: Any
     return result.model_dump(by_alias=True, mode="json")
 
 
-def poll_interval_s(task: dict[str, Any]) -> float:
+def poll_interval_s(task: Mapping[str, Any]) -> float | None:
     """How long the server asks us to wait, in either revision's words."""
     ms = task.get("pollIntervalMs") or task.get("pollInterval")
-    return ms / 1000 if isinstance(ms, int | float) and ms > 0 else _POLL_S
+    return ms / 1000 if isinstance(ms, int | float) and ms > 0 else None
 
 
 async def answer_by_callbacks(session: ClientSession, questions: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from .updates import LogLine, Update
 
 #: How long a server is believed that says it will tell, before it is asked all the same.
 _TRUST_S = 30.0
-_POLL_S = 1.0
+#: How often a server is asked that does not say how often: more and more seldom.
+_FIRST_POLL_S, _GROWTH, _POLL_S = 0.05, 1.5, 2.0
 
 OnUpdate = Callable[[Update], Any]
 #: Answers questions, by their keys; None where that is left to `TaskHandle.answer`.
@@ -44,6 +45,7 @@ class TaskHandle:
         self._file = file
         self._answering = answering
         self._answered: set[str] = set()
+        self._result: types.CallToolResult | None = None
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.task_id} of {self.tool_name}, by {self._speech.name}>"
@@ -65,6 +67,8 @@ class TaskHandle:
 
     async def status(self) -> Update:
         """Where the task is now. Raises MCPError if the server does not know it, and ConnectionLost."""
+        if self._result is not None:
+            return Update(self.task_id, "completed")
         update = await self._speech.read(self.task_id)
         if update.progress is None and not update.finished:
             with contextlib.suppress(NotOffered):
@@ -79,6 +83,7 @@ class TaskHandle:
         seen when the next one is asked for; with a file of handles this holds in a restarted
         program, too.
         """
+        delay_s = _FIRST_POLL_S
         async with self._speech.listening(self.task_id) as bell:
             while True:
                 bell.event.clear()
@@ -91,7 +96,8 @@ class TaskHandle:
                     return
                 if await self._saw_to_questions(update):
                     continue
-                wait_s = _TRUST_S if bell.trusted else update.poll_s or _POLL_S
+                delay_s = min(_GROWTH * delay_s, _POLL_S)
+                wait_s = _TRUST_S if bell.trusted else update.poll_s or delay_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(bell.event.wait(), wait_s)
 
@@ -107,7 +113,9 @@ class TaskHandle:
                     told = on_update(update)
                     if isinstance(told, Awaitable):
                         await told
-        return await self._speech.result(self.task_id)
+        if self._result is None:
+            self._result = await self._speech.result(self.task_id)
+        return self._result
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:
         """The lines that the tool has written since they were last read here, each once.

@@ -20,7 +20,6 @@ from .questions import Questions
 from .task_tools import TaskTools, progress_of
 from .updates import Status, Update
 
-_POLL_S = 1.0
 _LISTEN_AGAIN_S = 1.0
 _listen_ids = itertools.count(1)
 
@@ -189,7 +188,7 @@ class TwoStage:
             return Update(task_id, "completed")
         share = job.get("progress")
         told = None if share is None else progress_of({"progress": {"percent": 100 * share}})
-        return Update(task_id, "working", progress=told, poll_s=_POLL_S)
+        return Update(task_id, "working", progress=told)
 
     async def result(self, task_id: str) -> types.CallToolResult:
         if not await self._tools.offered():
@@ -258,7 +257,7 @@ def _update(task: Mapping[str, Any], questions: Mapping[str, Any]) -> Update:
         task["status"],
         message=task.get("statusMessage") or "",
         questions=questions,
-        poll_s=poll_interval_s(dict(task)),
+        poll_s=poll_interval_s(task),
     )
 
 

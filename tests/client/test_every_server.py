@@ -1,0 +1,127 @@
+"""One program, and servers of every kind: what comes out is the same."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.client import Client
+
+from backburner.client import AsyncTask, BackburnerClient, TasksExtension, Update
+from tests.client.stage import APP, SEED, Stage
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to be answered: how the client is set up, and the ending of the tools' names."""
+
+    speech: str
+    options: dict[str, Any] = field(default_factory=dict)
+    ending: str = ""
+
+
+OLDER = {"mode": "legacy"}
+PLAIN = {"tasks": False}
+SERVERS: dict[str, tuple[tuple[str, ...], list[Way]]] = {
+    "backburner": (
+        (str(APP),),
+        [
+            Way("2026-07-28"),
+            Way("2025-11-25", OLDER),
+            Way("two-stage", PLAIN, "_in_background"),
+            Way("two-stage", {**PLAIN, **OLDER}, "_in_background"),
+            Way("inline", PLAIN),
+            Way("inline", {**PLAIN, **OLDER}),
+            Way("task-id", {}, "_by_task_id"),
+            Way("task-id", OLDER, "_by_task_id"),
+        ],
+    ),
+    "the two-stage document's": ((str(SEED), "two-stage"), [Way("two-stage"), Way("two-stage", OLDER)]),
+    "a plain one": ((str(SEED), "inline"), [Way("inline"), Way("inline", OLDER)]),
+}
+
+
+@contextlib.contextmanager
+def target_of(stage: Stage, command: tuple[str, ...], transport: str) -> Iterator[Any]:
+    if transport == "stdio":
+        yield stage.stdio(*command)
+    else:
+        with stage.http(*command) as server:
+            yield server.url
+
+
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("server", SERVERS)
+async def test_the_same_program_gets_the_same_from_every_server(
+    stage: Stage, server: str, transport: str
+) -> None:
+    command, ways = SERVERS[server]
+    with target_of(stage, command, transport) as target:
+        for way in ways:
+            await the_program(stage, target, way)
+
+
+async def the_program(stage: Stage, target: Any, way: Way) -> None:
+    count, fail = (f"{name}{way.ending}" for name in ("count", "fail"))
+    contract = AsyncTask(tools=(count, fail), state_dir=stage.folder / "state")
+    options = {**way.options, **({"async_task": contract} if way.speech == "task-id" else {})}
+    async with BackburnerClient(target, **options) as client:
+        assert text_of(await client.call(count, n=4)) == "counted to 4"
+
+        handle = await client.start(count, {"n": 2})
+        assert handle.speech == way.speech
+        updates = [update async for update in handle.watch()]
+        assert updates[-1].status == "completed"
+        assert [update.finished for update in updates].count(True) == 1
+        percents = [update.progress.percent or 0 for update in updates if update.progress]
+        assert percents == sorted(percents)
+        result = await handle.result()
+        assert text_of(result) == "counted to 2"
+        assert not result.is_error
+        assert await handle.result() == result
+
+        failed = await client.call(fail)
+        assert failed.is_error
+        assert "it broke" in text_of(failed)
+
+
+async def test_a_call_that_the_server_holds_tells_its_progress(stage: Stage) -> None:
+    updates: list[Update] = []
+    async with BackburnerClient(stage.stdio(str(SEED), "inline")) as client:
+        await client.call("count", on_update=updates.append)
+    assert [update.progress and update.progress.percent for update in updates] == [50, None]
+
+
+async def test_a_server_in_this_process_is_called_like_any_other() -> None:
+    from tests.client import seed_server
+
+    async with BackburnerClient(seed_server.two_stage()) as client:
+        assert text_of(await client.call("count")) == "counted to 3"
+
+
+async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(stage: Stage) -> None:
+    statuses: list[str] = []
+
+    async def note(task: dict[str, Any]) -> None:
+        statuses.append(task["status"])
+
+    async def ada(context: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"name": "Ada"})
+
+    extension = TasksExtension(note)
+    async with Client(stage.stdio(), extensions=[extension], elicitation_callback=ada) as client:
+        assert text_of(await client.call_tool("count", {"n": 5})) == "counted to 5"
+        assert statuses[-1] == "completed"
+        assert text_of(await client.call_tool("ask", {})) == "Hello, Ada!"
+        assert "input_required" in statuses
+        assert (await client.call_tool("fail", {})).is_error
