@@ -98,10 +98,15 @@ class Settings:
     task_tools: str = _setting("on", "Whether servers list the task tools (submit_task and so on): on or off")
     task_tools_prefix: str = _setting("", "Put before the names of the task tools")
     patience_s: float = _setting(
-        50.0, "How long a plain call is held before the client gets a handle (default: by its name; else 50 s)"
+        50.0,
+        "How long a plain call is held before the client gets a handle (default: by its name; else 50 s)",
     )
     client_patience: str = _setting(
         "", "How long to hold calls of named clients, such as `cursor*=50s, my-host@2.*=forever`"
+    )
+    announce_jobs: str = _setting(
+        "declared",
+        "Who is notified of how a job goes on: `declared` (clients that say they can take it) or `all`",
     )
     progress_silence_s: float = _setting(30.0, "When a progress token that nobody uses is forgotten")
     state_dir: str = _setting(
@@ -123,6 +128,10 @@ class Settings:
         for name in ("task_tools", "allow_anonymous"):
             if getattr(self, name) not in ("on", "off"):
                 raise ConfigError(setting=name, reason=f"{getattr(self, name)!r} is neither on nor off")
+        if self.announce_jobs not in ("declared", "all"):
+            raise ConfigError(
+                setting="announce_jobs", reason=f"{self.announce_jobs!r} is neither declared nor all"
+            )
         if self.synchronous not in ("full", "normal"):
             raise ConfigError(
                 setting="synchronous", reason=f"{self.synchronous!r} is neither full nor normal"
@@ -153,6 +162,8 @@ class Settings:
                 chosen[entry.name] = text
         chosen.update({key: value for key, value in (arguments or {}).items() if value is not None})
         chosen.setdefault("store", default_store(name, environment))
+        if chosen.get("state_dir"):  # the supervisor, which has another working folder, must find it too
+            chosen["state_dir"] = str(Path(str(chosen["state_dir"])).expanduser().absolute())
         known = {entry.name for entry in dataclasses.fields(cls)}
         for key in chosen:
             if key not in known:

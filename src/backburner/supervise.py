@@ -6,13 +6,21 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .config import Settings
 from .engines.local import SupervisorLock, sign_lock, work_is_left
 from .engines.local.supervisor import Supervisor
+from .errors import BackburnerError
 from .stores import open_store
+from .surfaces.prompt_log import PromptLog
+
+logger = logging.getLogger(__name__)
+
+#: How often to look for ended tasks whose result belongs in the prompt log.
+_PROMPTS_S = 1.0
 
 
 def supervise(
@@ -24,7 +32,9 @@ def supervise(
 ) -> None:
     """Run a supervisor in this process, under a lock that it holds already, until it is over."""
     store = open_store(settings.store, synchronous=settings.synchronous)
+    prompts = _PromptKeeping(PromptLog.of(store, settings, data_dir))
     try:
+        prompts.start()
         while True:
             supervisor_id = sign_lock(lock_fd)
             Supervisor(store, settings, data_dir, supervisor_id, targets=tuple(targets)).run(on_ready)
@@ -37,7 +47,37 @@ def supervise(
                 return
             lock_fd, on_ready = taken, lambda: None
     finally:
+        prompts.stop()
         store.close()
+
+
+class _PromptKeeping:
+    """Writes results of the TaskId contract into the prompt log, also when no server is left to do it."""
+
+    def __init__(self, log: PromptLog) -> None:
+        self._log = log
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="backburner-prompts", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(_PROMPTS_S):
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        try:
+            self._log.catch_up()
+        except (BackburnerError, OSError) as error:
+            logger.warning("The prompt log is behind: %s", error)
+
+    def stop(self) -> None:
+        """Write what is left."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._catch_up()
 
 
 def main() -> None:

@@ -23,6 +23,10 @@ Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
 #: What to ask the client before the work begins: `{key: (message, schema)}`, or a function of the inputs.
 Questions = Mapping[str, tuple[str, Mapping[str, Any] | None]]
 AskFirst = Questions | Callable[[Mapping[str, Any]], Questions] | None
+#: Values for an argument: of what has been typed, of the other arguments, and of the client's context.
+Suggest = Callable[
+    [str, Mapping[str, Any], Mapping[str, Any]], typing.Iterable[Any] | Awaitable[typing.Iterable[Any]]
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 _MODES = {
@@ -37,7 +41,9 @@ class ToolSpec:
     """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run.
 
     The answers to `ask_first` are in `context.answers` when `run` is called: the client gave them
-    before there was a task where its protocol can do that, and else the task asks for them.
+    before there was a task where its protocol can do that, and else the task asks for them. With
+    `requires_task_id` a call without `_meta.taskId` is refused. `suggest` has the author's own
+    values for arguments that are being completed, by argument.
     """
 
     name: str
@@ -57,6 +63,8 @@ class ToolSpec:
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
     ask_first: AskFirst = None
+    requires_task_id: bool = False
+    suggest: Mapping[str, Suggest] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

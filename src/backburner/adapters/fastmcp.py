@@ -10,6 +10,8 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from ..errors import ConfigError
+from ..surfaces.framing import Framing
+from . import lowlevel
 from .pipeline import SWALLOWED
 
 
@@ -58,5 +60,16 @@ def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
     return app
 
 
-async def run_stdio(server: Any) -> None:
-    await server.run_stdio_async(show_banner=False)
+async def run_stdio(server: Any, framing: Framing = "newline") -> None:
+    if framing == "newline":
+        await server.run_stdio_async(show_banner=False)
+        return
+    # FastMCP takes no streams of others, so this is what its `run_stdio_async` does.
+    from fastmcp.server.context import reset_transport, set_transport
+
+    token = set_transport("stdio")
+    try:
+        async with server._lifespan_manager():
+            await lowlevel.run_stdio(lowlevel_of(server), framing)
+    finally:
+        reset_transport(token)

@@ -7,6 +7,8 @@ from typing import Any
 from mcp.server.lowlevel.server import Server
 from starlette.types import ASGIApp
 
+from ..surfaces.framing import Framing, framed_stdio
+
 
 def fits(server: Any) -> bool:
     return isinstance(server, Server)
@@ -31,8 +33,6 @@ def no_security() -> Any:
     return TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
-async def run_stdio(server: Server[Any]) -> None:
-    from mcp.server.stdio import stdio_server
-
-    async with stdio_server() as (reads, writes):
+async def run_stdio(server: Server[Any], framing: Framing = "newline") -> None:
+    async with framed_stdio(framing) as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())

@@ -9,6 +9,8 @@ from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp
 
 from ..errors import ConfigError
+from ..surfaces.framing import Framing
+from . import lowlevel
 from .lowlevel import add_middleware, no_security
 
 __all__ = ["add_middleware", "fits", "http_app", "lowlevel_of", "run_stdio"]
@@ -32,5 +34,5 @@ def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
-async def run_stdio(server: MCPServer[Any]) -> None:
-    await server.run_stdio_async()
+async def run_stdio(server: MCPServer[Any], framing: Framing = "newline") -> None:
+    await lowlevel.run_stdio(lowlevel_of(server), framing)

@@ -10,14 +10,15 @@ import anyio
 from ..app import Backburner
 from ..errors import ConfigError
 from ..surfaces.auth import verifier_of
+from ..surfaces.framing import Framing
 from .servers import framework_of
 
 
-def run_stdio(app: Backburner) -> None:
+def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
     try:
-        anyio.run(framework_of(server).run_stdio, server)
+        anyio.run(framework_of(server).run_stdio, server, framing)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:

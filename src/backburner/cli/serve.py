@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from ..app import Backburner
+
+
+class Framing(Enum):
+    newline = "newline"
+    lsp = "lsp"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,6 +26,9 @@ def serve(
     http: Annotated[
         str | None, typer.Option(help="Serve over HTTP at HOST:PORT, and not over stdio", metavar="HOST:PORT")
     ] = None,
+    framing: Annotated[
+        Framing, typer.Option(help="How messages are told apart over stdio: by lines, or as in LSP")
+    ] = Framing.newline,
     allow_anonymous: Annotated[
         bool,
         typer.Option("--allow-anonymous", help="Listen beyond this host although no tokens are configured"),
@@ -32,7 +41,7 @@ def serve(
 
     bb: Backburner = load(parse(target))
     if http is None:
-        run_stdio(bb)
+        run_stdio(bb, framing.value)
         return
     host, port = split_address(http)
     if allow_anonymous:

@@ -67,6 +67,7 @@ class TaskAccess:
         *,
         ttl_s: float | None = None,
         answers: Mapping[str, Any] | None = None,
+        external_id: str | None = None,
     ) -> TaskStatus:
         """Make the task of a `tools/call` request; it is on disk when this returns."""
         await self.ready()
@@ -82,6 +83,7 @@ class TaskAccess:
             arguments_of(ctx),
             owner=owner_of_request(),
             ttl_s=ttl_s,
+            external_id=external_id,
             traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
             meta=meta,
         )

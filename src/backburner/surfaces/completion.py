@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,6 @@ from .schema_values import SchemaValues, as_json, listed
 
 #: The protocol's own limit.
 MOST_VALUES = 100
-
-#: An author's own source of values: what has been typed, the other arguments, the resolved context.
-Suggest = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Iterable[Any] | Awaitable[Iterable[Any]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ what those models do not know (`resultType: "task"`, `capabilities.tasks`, …) 
 from __future__ import annotations
 
 import contextvars
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from ..app import Backburner
 from ..errors import BackburnerError
 from ..tools import ToolSpec
 from .access import TaskAccess, validate
+from .completing import Completing
 from .mapping import mcp_error
 from .negotiate import (
     TASKS_2025,
@@ -27,14 +29,18 @@ from .negotiate import (
     Way,
     choose_way,
     is_modern,
+    request_meta,
     task_not_supported,
 )
 from .outcomes import MCP_RESULT, refusal
+from .progress import CallToken, ProgressTokens
 from .resources import SCHEME, TEMPLATES, TaskResources
+from .stages import POLL, PollParams, Stages
+from .task_id import TaskIdCalls, given_task_id
 from .task_tools import TaskTools
 from .tasks_2025 import CAPABILITY, ListParams, Tasks2025
 from .tasks_2026 import TaskIdParams, Tasks2026, UpdateParams
-from .two_stage import HANDLE_SCHEMA, PlainCalls, require_elicitation
+from .two_stage import HANDLE_SCHEMA, PlainCalls, client_patience_s, require_elicitation
 
 #: Set in a runner, where the server's own pipeline runs the tool and the surfaces must step aside.
 IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_runner", default=False)
@@ -68,7 +74,11 @@ class Surfaces:
         self.task_tools = TaskTools(self.access)
         self.tasks_2026 = Tasks2026(self.access)
         self.tasks_2025 = Tasks2025(self.access)
-        self.plain_calls = PlainCalls(self.access)
+        self.tokens = ProgressTokens(silence_s=app.settings.progress_silence_s)
+        self.stages = Stages(self.access, self.tokens)
+        self.plain_calls = PlainCalls(self.access, self.tokens, self.stages)
+        self.task_ids = TaskIdCalls(self.access)
+        self.completing = Completing(self.access, self._find_tool)
         self.resources = TaskResources(self.access)
         self._learned = False
         self._handles: dict[str, Handle] = {
@@ -76,6 +86,7 @@ class Surfaces:
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
+            "completion/complete": self._complete_argument,
             "resources/templates/list": self._list_templates,
             "resources/read": self._read_resource,
             "subscriptions/listen": self.tasks_2026.listen,
@@ -89,6 +100,7 @@ class Surfaces:
             ("tasks/cancel", TaskIdParams, self._cancel_task),
             ("tasks/result", TaskIdParams, self.tasks_2025.result),
             ("tasks/list", ListParams, self.tasks_2025.list),
+            (POLL, PollParams, self.stages.poll),
         ]
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -100,6 +112,7 @@ class Surfaces:
             return await call_next(ctx)
         if ctx.method not in _NOT_YET:
             self.access.wake()
+            self.task_ids.start()
         handle = self._handles.get(ctx.method)
         return await (call_next(ctx) if handle is None else handle(ctx, call_next))
 
@@ -107,13 +120,14 @@ class Surfaces:
 
     async def _initialize(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         result = _dumped(await call_next(ctx))
+        result["capabilities"] = {"completions": {}, **(result.get("capabilities") or {})}
         if result.get("protocolVersion") == TASKS_2025:
-            result["capabilities"] = {**result.get("capabilities", {}), "tasks": CAPABILITY}
+            result["capabilities"]["tasks"] = CAPABILITY
         return result
 
     async def _discover(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         result = _dumped(await call_next(ctx))
-        capabilities = dict(result.get("capabilities") or {})
+        capabilities = {"completions": {}, **(result.get("capabilities") or {})}
         # Exactly `{}`: a client takes anything else for another dialect of the extension.
         capabilities["extensions"] = {**(capabilities.get("extensions") or {}), TASKS_EXTENSION: {}}
         return {**result, "capabilities": capabilities}
@@ -137,6 +151,9 @@ class Surfaces:
         if ctx.protocol_version == TASKS_2025:
             support = "forbidden" if spec.task == "never" else spec.task
             tool = {**tool, "execution": {**(tool.get("execution") or {}), "taskSupport": support}}
+        if spec.answer != "hold" and spec.task != "never":
+            # In `_meta` too, because typed clients drop what they do not know.
+            tool = {**tool, "async": True, "_meta": {**(tool.get("_meta") or {}), "async": True}}
         if tool.get("outputSchema") and spec.answer != "hold" and spec.task == "optional":
             tool = {**tool, "outputSchema": _or_handle(tool["outputSchema"])}
         return tool
@@ -144,37 +161,75 @@ class Surfaces:
     # -- tools
 
     async def _call_tool(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        """Any tool call: tracked while it is in flight, and its result says by which token and how long."""
+        started = time.monotonic()
+        key, given = self.tokens.generate_token(), request_meta(ctx).get("progressToken")
+        token = CallToken(key, given if isinstance(given, str | int) else key)
+        self.tokens.track(key, str((ctx.params or {}).get("name")), shown=token.shown)
+        try:
+            result = await self._answer_call(ctx, call_next, token)
+        finally:
+            self.tokens.cleanup_completed(key)
+        if isinstance(result, dict) and "content" in result:
+            took = {"progressToken": token.shown, "duration": int((time.monotonic() - started) * 1000)}
+            return {**result, "_meta": {**(result.get("_meta") or {}), **took}}
+        return result
+
+    async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
         params = ctx.params or {}
         name = params.get("name")
         if isinstance(name, str) and name in self.task_tools.by_name:
             validate(ctx)
             if not self._learned:
                 await self._learn(ctx, call_next)
-            return _complete(ctx, await self.task_tools.call(name, params.get("arguments") or {}))
-        spec = self.slow_tools.find(name)
-        if spec is None and self.slow_tools.may_be(name):
-            await self._learn(ctx, call_next)
-            spec = self.slow_tools.find(name)
+            patience_s = client_patience_s(ctx, self.access.settings)
+            return _complete(ctx, await self.task_tools.call(name, params.get("arguments") or {}, patience_s))
+        spec = await self._slow_tool(ctx, call_next, name)
         if spec is not None:
-            return await self._call_slow_tool(ctx, spec)
+            return await self._call_slow_tool(ctx, spec, token)
         if ctx.protocol_version == TASKS_2025 and params.get("task") is not None:
             raise task_not_supported(name)
         return await call_next(ctx)
 
-    async def _learn(self, ctx: RequestContext, call_next: CallNext) -> None:
+    async def _slow_tool(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
+        spec = self.slow_tools.find(name)
+        if spec is None and self.slow_tools.may_be(name):
+            await self._learn(ctx, call_next)
+            spec = self.slow_tools.find(name)
+        return spec
+
+    async def _find_tool(
+        self, ctx: RequestContext, call_next: CallNext, name: str
+    ) -> tuple[Any, ToolSpec | None] | None:
+        """The input schema of any tool that the server lists, and its spec if it is a slow one."""
+        if name in self.task_tools.by_name:
+            return self.task_tools.by_name[name].input_schema, None
+        spec = await self._slow_tool(ctx, call_next, name)
+        if spec is not None:
+            return spec.input_schema, spec
+        tools = await self._learn(ctx, call_next)
+        return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
+
+    async def _complete_argument(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        return _complete(ctx, await self.completing.answer(ctx, call_next))
+
+    async def _learn(self, ctx: RequestContext, call_next: CallNext) -> list[dict[str, Any]]:
         """List the server's own tools, to know which of them are slow."""
         params: dict[str, Any] = {"_meta": (ctx.params or {}).get("_meta") or {}}
+        tools: list[dict[str, Any]] = []
         while True:
             result = _dumped(await call_next(replace(ctx, method="tools/list", params=params)))
+            tools += result["tools"]
             self.slow_tools.learn(result["tools"])
             if not result.get("nextCursor"):
                 self._learned = True
-                return
+                return tools
             params = {**params, "cursor": result["nextCursor"]}
 
-    async def _call_slow_tool(self, ctx: RequestContext, spec: ToolSpec) -> HandlerResult:
+    async def _call_slow_tool(self, ctx: RequestContext, spec: ToolSpec, token: CallToken) -> HandlerResult:
         validate(ctx)
-        way = choose_way(ctx, spec)
+        task_id = given_task_id(ctx, spec)
+        way = Way.PLAIN if spec.requires_task_id else choose_way(ctx, spec)
         if way is Way.TASK_2025:
             return await self.tasks_2025.create(ctx, spec)
         try:
@@ -190,7 +245,9 @@ class Surfaces:
                     return {"resultType": "input_required", "inputRequests": requests}
             if way is Way.TASK_2026:
                 return await self.tasks_2026.create(ctx, spec, answers)
-            return _complete(ctx, await self.plain_calls.answer(ctx, spec, answers))
+            if task_id is not None:
+                return _complete(ctx, await self.task_ids.answer(ctx, spec, task_id, answers))
+            return _complete(ctx, await self.plain_calls.answer(ctx, spec, answers, token))
         except BackburnerError as error:
             return _complete(ctx, refusal(error))
 

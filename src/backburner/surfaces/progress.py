@@ -16,6 +16,14 @@ from ..errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
 Token = str | int
 
 
+@dataclass(frozen=True, slots=True)
+class CallToken:
+    """A call's token: `key` among all calls of a server; `shown` to the client, which may have chosen it."""
+
+    key: str
+    shown: Token
+
+
 class Client(Protocol):
     """Somebody who can be told of progress. Compared by identity."""
 
@@ -57,10 +65,11 @@ class ProgressUpdate:
 
 @dataclass(slots=True)
 class ToolCall:
-    """A call in flight. `active_at` is when it was last heard of, in milliseconds since the epoch."""
+    """A call in flight. `shown` is the token that its client knows; times are milliseconds."""
 
     tool_name: str
     client: Client | None
+    shown: Token
     started_at: int
     active_at: int
     update: ProgressUpdate | None = None
@@ -91,13 +100,18 @@ class ProgressTokens:
         """A token that was never given out before: the time in milliseconds, and a number."""
         return f"{self._clock.now_ms()}-{next(self._numbers)}"
 
-    def track(self, token: Token, tool_name: str, client: Client | None = None) -> None:
-        """Begin to follow a call. A token that is followed already now stands for this call."""
+    def track(
+        self, token: Token, tool_name: str, client: Client | None = None, *, shown: Token | None = None
+    ) -> None:
+        """Begin to follow a call. A token that is followed already now stands for this call.
+
+        `shown` is the client's own token for it, where it has one: two clients may choose the same.
+        """
         now = self._clock.now_ms()
         with self._lock:
             self._sweep(now)
             self._forget(token)
-            self._calls[token] = ToolCall(tool_name, client, now, now)
+            self._calls[token] = ToolCall(tool_name, client, token if shown is None else shown, now, now)
             if client is not None:
                 self._of_client.setdefault(id(client), set()).add(token)
 
@@ -110,13 +124,16 @@ class ProgressTokens:
             self._calls.move_to_end(token)
         if call.client is None:
             raise NoClient(token=token)
-        call.client.notify("notifications/progress", update.to_params(token))
+        call.client.notify("notifications/progress", update.to_params(call.shown))
 
-    def touch(self, token: Token) -> None:
-        """Note that a call is alive, without telling anybody. Raises TokenNotFound and ProgressTimeout."""
+    def touch(self, token: Token, update: ProgressUpdate | None = None) -> None:
+        """Note that a call is alive, or how far it is, and tell nobody. Forgotten calls stay forgotten."""
         with self._lock:
-            self._alive(token).active_at = self._clock.now_ms()
-            self._calls.move_to_end(token)
+            call = self._calls.get(token)
+            if call is not None:
+                call.update = update or call.update
+                call.active_at = self._clock.now_ms()
+                self._calls.move_to_end(token)
 
     def get_progress(self, token: Token) -> ToolCall:
         """What is known of a call. Raises TokenNotFound."""

@@ -76,7 +76,7 @@ class PromptLog:
     @classmethod
     def of(cls, store: Store, settings: Settings, data_dir: Path) -> PromptLog:
         """The one that the settings name: in `state_dir`, or else in the folder of the tasks."""
-        folder = Path(settings.state_dir).expanduser().absolute() if settings.state_dir else data_dir
+        folder = Path(settings.state_dir) if settings.state_dir else data_dir
         return cls(store, folder, settings.ui_prompt_file, settings.state_file)
 
     @cached_property
@@ -146,6 +146,11 @@ class PromptLog:
             for entry in self._own(state, FINISHED)[:-_KEPT]:
                 state["mcpTasks"].remove(entry)
         return written
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """The tasks that still want a line: their ids and owners."""
+        entries = self._own(self._read(), UNFINISHED)
+        return [(entry["taskId"], entry["owner"]) for entry in entries if entry["taskId"] is not None]
 
     def _is_anything_unfinished(self) -> bool:
         """Costs one `stat` as long as nothing is entered."""

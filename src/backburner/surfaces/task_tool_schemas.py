@@ -135,8 +135,9 @@ SCHEMAS: dict[str, TaskToolSchema] = {
     "wait_for_task": TaskToolSchema(
         _words("""
         Wait for a task to end, for at most timeout_s seconds. This is the best way to follow a
-        task: one call and not forty. If finished is true call {prefix}get_task_result; if it is
-        false the task goes on, so call this again, or do something else meanwhile.
+        task: one call and not forty. If finished is true the result, or the error, is in the
+        answer; if it is false the task goes on, so call this again, or do something else
+        meanwhile.
         """),
         _inputs(
             ["task_id"],
@@ -147,7 +148,14 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         ),
         {
             **_STATUS,
-            "properties": {**_STATUS["properties"], "finished": FLAG},
+            "properties": {
+                **_STATUS["properties"],
+                "finished": FLAG,
+                "result": {},
+                "artifacts": {"type": "array", "items": {"type": "object"}},
+                "error": OBJECT_OR_NULL,
+                "completed_at": TEXT_OR_NULL,
+            },
             "required": [*_STATUS["required"], "finished"],
         },
     ),

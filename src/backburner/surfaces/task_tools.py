@@ -23,6 +23,7 @@ from .outcomes import MCP_RESULT, refusal, text_block
 from .task_tool_schemas import SCHEMAS
 
 _LONGEST_WAIT_S = 300.0
+_WAIT_S = 45.0
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -76,13 +77,18 @@ class TaskTools:
                     handler,
                 )
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A `CallToolResult`; what goes wrong is told in it, for the model to read."""
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], patience_s: float | None = None
+    ) -> dict[str, Any]:
+        """A `CallToolResult`; what goes wrong is told in it, for the model to read.
+
+        It is there within `patience_s`, which is how long the client waits.
+        """
         tool = self.by_name[name]
         try:
             _check(tool, arguments)
             await self._access.ready()
-            body = await tool.handler(dict(arguments))
+            body = await tool.handler(_in_time(tool, arguments, patience_s))
         except BackburnerError as error:
             return refusal(error)
         text = json.dumps(body, ensure_ascii=False, indent=2)
@@ -120,7 +126,7 @@ class TaskTools:
         return describe(await self._access.status(arguments["task_id"]))
 
     async def wait_for_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        timeout_s = min(float(arguments.get("timeout_s") or 45), _LONGEST_WAIT_S)
+        timeout_s = min(float(arguments.get("timeout_s") or _WAIT_S), _LONGEST_WAIT_S)
         await self._access.status(arguments["task_id"])
         status = await self._access.service.aio.wait(
             arguments["task_id"],
@@ -128,7 +134,10 @@ class TaskTools:
             owner=owner_of_request(),
             until=lambda task: task.finished or task.state is State.INPUT_REQUIRED,
         )
-        return {**describe(present(status)), "finished": status.task.finished}
+        waited = {**describe(present(status)), "finished": status.task.finished}
+        if not status.task.finished:
+            return waited
+        return {**waited, **await self.get_task_result(arguments)}
 
     async def get_task_result(self, arguments: dict[str, Any]) -> dict[str, Any]:
         service, owner = self._access.service, owner_of_request()
@@ -252,6 +261,14 @@ def describe(status: TaskStatus) -> dict[str, Any]:
 def _shown_error(error: dict[str, Any]) -> dict[str, Any]:
     """Without the traceback, which is for the logs and the operator."""
     return {key: value for key, value in error.items() if key in ("type", "message", "exception")}
+
+
+def _in_time(tool: TaskTool, arguments: Mapping[str, Any], patience_s: float | None) -> dict[str, Any]:
+    """The arguments, with no longer a wait in them than the client has patience for."""
+    if patience_s is None or "timeout_s" not in tool.input_schema["properties"]:
+        return dict(arguments)
+    asked = float(arguments.get("timeout_s") or _WAIT_S)
+    return {**arguments, "timeout_s": min(asked, patience_s)}
 
 
 def _check(tool: TaskTool, arguments: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mcp_types as types
@@ -15,6 +16,7 @@ from itsdangerous import BadData, URLSafeSerializer
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
+from ..config import Settings
 from ..errors import InvalidAnswer
 from ..lifecycle import State
 from ..service import TaskStatus
@@ -22,11 +24,14 @@ from ..tools import ToolSpec
 from .access import TaskAccess
 from .auth import owner_of_request
 from .following import follow
-from .mapping import TWO_STAGE, input_requests, present, progress_message, protocol_error, span, tool_raised
+from .mapping import TWO_STAGE, input_requests, present, protocol_error, span, tool_raised
 from .negotiate import RequestContext, connection_of, declares, is_modern, missing_capability, request_meta
 from .notifying import notification
 from .outcomes import error_result, text_block
+from .patience import patience_s
+from .progress import CallToken, ProgressTokens, ProgressUpdate
 from .questions import put, refusal
+from .stages import POLL, Stages, progress_update
 
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
 #: So long after a call was cancelled its `notifications/cancelled` is still expected.
@@ -38,47 +43,53 @@ _HEARTBEAT_S = 10.0
 class PlainCalls:
     """Answers `tools/call` for a slow tool by its answer mode: `hold`, `handle` or `auto`."""
 
-    def __init__(self, access: TaskAccess) -> None:
+    def __init__(self, access: TaskAccess, tokens: ProgressTokens, stages: Stages) -> None:
         self._access = access
+        self._tokens = tokens
+        self._stages = stages
         self._held: dict[tuple[int, Any], tuple[str, str]] = {}
 
-    async def answer(self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any]) -> dict[str, Any]:
+    async def answer(
+        self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any], token: CallToken
+    ) -> dict[str, Any]:
         status = await self._resumed(ctx, spec)
         if status is None:
             status = await self._access.submit(ctx, spec, answers=answers)
-        patience_s = self._patience_s(spec, status)
+        patience_s = self._patience_s(ctx, spec, status)
         if patience_s == 0:
-            return self._handle(status)
-        return await self._hold(ctx, status, patience_s)
+            return self._handle(ctx, status, token)
+        return await self._hold(ctx, status, patience_s, token)
 
-    def _patience_s(self, spec: ToolSpec, status: TaskStatus) -> float | None:
+    def _patience_s(self, ctx: RequestContext, spec: ToolSpec, status: TaskStatus) -> float | None:
         """How long to hold the call; None means to its end."""
         if spec.answer == "hold" or spec.task == "never":
             return None
-        patience_s = self._access.settings.patience_s
-        too_long = status.task.estimate_s is not None and status.task.estimate_s > patience_s
+        patience_s, estimate_s = client_patience_s(ctx, self._access.settings), status.task.estimate_s
+        too_long = patience_s is not None and estimate_s is not None and estimate_s > patience_s
         return 0 if spec.answer == "handle" or too_long else patience_s
 
-    def _handle(self, status: TaskStatus) -> dict[str, Any]:
+    def _handle(self, ctx: RequestContext, status: TaskStatus, token: CallToken) -> dict[str, Any]:
+        self._stages.announce(ctx, status, token.shown)
         settings = self._access.settings
         return handle(status, settings.task_tools_prefix if settings.task_tools == "on" else None)
 
     # -- holding
 
     async def _hold(
-        self, ctx: RequestContext, status: TaskStatus, patience_s: float | None
+        self, ctx: RequestContext, status: TaskStatus, patience_s: float | None, token: CallToken
     ) -> dict[str, Any]:
         key = (id(connection_of(ctx)), ctx.request_id)
         self._held[key] = (status.task_id, status.task.owner)
-        progress = _Progress(ctx)
-        heartbeat = asyncio.ensure_future(progress.beat())
+        progress = _Progress(ctx, self._tokens, token)
+        known_s = client_patience_s(ctx, self._access.settings)
+        heartbeat = asyncio.ensure_future(progress.beat(min(_HEARTBEAT_S, (known_s or _HEARTBEAT_S) / 3)))
         keep_s = 0.0
         try:
             async with asyncio.timeout(patience_s):
                 return await self._follow(ctx, status, progress)
         except TimeoutError:
             status = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
-            return self._handle(status)
+            return self._handle(ctx, status, token)
         except asyncio.CancelledError:
             keep_s = _LATE_S  # the client cancelled the call, or went away: `cancelled` will tell
             raise
@@ -172,36 +183,41 @@ def require_elicitation(ctx: RequestContext) -> None:
 class _Progress:
     """`notifications/progress` for one held call, if its client gave a token for it."""
 
-    def __init__(self, ctx: RequestContext) -> None:
+    def __init__(self, ctx: RequestContext, tokens: ProgressTokens, token: CallToken) -> None:
         self._ctx = ctx
-        self._token = request_meta(ctx).get("progressToken")
+        self._tokens = tokens
+        self._token = token
+        self._asked = "progressToken" in request_meta(ctx)
         self._sent = -1.0
-        self._message = "Working"
+        self._latest = ProgressUpdate(0.0, message="Working")
 
     async def say(self, status: TaskStatus) -> None:
         progress = status.task.progress
         if progress is not None and progress.percent is not None:
-            self._message = progress_message(status)
+            self._latest = replace(progress_update(status), percentage=progress.percent)
             await self._send(progress.percent)
 
-    async def beat(self) -> None:
-        while self._token is not None:
-            await asyncio.sleep(_HEARTBEAT_S)
+    async def beat(self, interval_s: float) -> None:
+        """Speak up now and then also when nothing happens."""
+        while True:
+            await asyncio.sleep(interval_s)
             await self._send(self._sent + 0.001)
 
     async def _send(self, percent: float) -> None:
         """Progress must grow with each notification, whatever the tool says."""
-        if self._token is None or percent <= self._sent:
+        self._tokens.touch(self._token.key, self._latest)
+        if not self._asked or percent <= self._sent:
             return
         self._sent = max(percent, 0.0)
-        params = {
-            "progressToken": self._token,
-            "progress": self._sent,
-            "total": 100,
-            "message": self._message,
-        }
+        params = {**self._latest.to_params(self._token.shown), "progress": self._sent}
         message = notification("notifications/progress", params)
         await self._ctx.session.send_notification(message, self._ctx.request_id)
+
+
+def client_patience_s(ctx: RequestContext, settings: Settings) -> float | None:
+    """How long this client waits for an answer; None: for as long as it takes."""
+    client = ctx.session.client_params.client_info if ctx.session.client_params else None
+    return patience_s(client.name if client else "", client.version if client else "", settings)
 
 
 # -- the handle ------------------------------------------------------------------------------------
@@ -242,6 +258,7 @@ def handle(status: TaskStatus, prefix: str | None = "") -> dict[str, Any]:
         "job_id": status.task_id,
         "estimated_runtime_seconds": left_s,
         "status": TWO_STAGE[status.task.state],
+        "poll_endpoint": POLL,
     }
     body = {"success": True, "data": data, "messages": [{"type": "info", "text": text}]}
     return {"content": [text_block(text)], "structuredContent": body, "isError": False, **body}
