@@ -209,18 +209,22 @@ class SqliteStore(SqlStore):
     def _polling_watch(self) -> PipeWatch:
         """Where no socket can be made: look now and then whether anybody has written."""
         watch, over = PipeWatch(), threading.Event()
+        connection = self._connect()
 
-        def look() -> None:
-            connection = self._connect()
-            seen = None
+        def version() -> object:
+            try:
+                return connection.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error:
+                return object()  # it cannot be known, so anything may have changed
+
+        def look(seen: object) -> None:
             while not over.wait(_POLL_S):
-                (version,) = connection.execute("PRAGMA data_version").fetchone()
-                if seen is not None and version != seen:
+                before, seen = seen, version()
+                if seen != before:
                     watch.hear({ANYTHING})
-                seen = version
             connection.close()
 
-        thread = threading.Thread(target=look, name="backburner-poll", daemon=True)
+        thread = threading.Thread(target=look, args=(version(),), name="backburner-poll", daemon=True)
         thread.start()
 
         def stop() -> None:

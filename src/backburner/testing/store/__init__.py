@@ -1,6 +1,13 @@
 """The suite that any store must pass."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
+
+import pytest
+
+_PARTS = "claiming keeping racing reading reporting retrying steering submitting walk watching"
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()))
 
 from .claiming import Claiming
 from .keeping import Keeping

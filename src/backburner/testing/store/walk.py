@@ -291,7 +291,7 @@ class Walk(WithWork):
         run_state_machine_as_test(
             WalkOnThisStore,
             settings=settings(
-                max_examples=80,
+                max_examples=50,
                 stateful_step_count=50,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

@@ -1,0 +1,44 @@
+"""Where no socket can be made, SQLite's watches look now and then, and hear of everything all the same."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backburner.clock import SystemClock
+from backburner.store import ANYTHING, Store, Watch
+from backburner.stores import open_store
+from backburner.testing.store.base import new_task
+
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{tmp_path}/tasks.db")
+    shutil.rmtree(tmp_path / "tasks.db.d" / "wake")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def watch(store: Store) -> Iterator[Watch]:
+    watch = store.watch()
+    yield watch
+    watch.close()
+
+
+def test_a_change_by_any_connection_is_heard_of(store: Store, watch: Watch, tmp_path: Path) -> None:
+    store.submit(new_task(CLOCK))
+    assert watch.wait(20) == {ANYTHING}
+    other = open_store(f"sqlite:///{tmp_path}/tasks.db")
+    try:
+        other.submit(new_task(CLOCK))
+    finally:
+        other.close()
+    assert watch.wait(20) == {ANYTHING}
+
+
+def test_without_a_change_nothing_is_heard(watch: Watch) -> None:
+    assert watch.wait(0.5) == set()
