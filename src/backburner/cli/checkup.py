@@ -178,7 +178,7 @@ def _supervisor(place: Place) -> Iterator[Finding]:
     """Is there somebody to do what is to be done, and is whoever holds the lock still at work."""
     holder = supervisor_of_this_host(place)
     live = live_workers(place)
-    waiting = sum(depth.queued for depth in place.store.queue_depths())
+    left = sum(depth.queued + depth.leased for depth in place.store.queue_depths())
     app = "TARGET" if place.app is None else as_written(place.app.target)
     start = f"Start one: backburner worker {app}, or start a server of the app."
     if holder is not None:
@@ -193,8 +193,8 @@ def _supervisor(place: Place) -> Iterator[Finding]:
             yield Finding("supervisor", "problem", message, advice)
     elif live:
         yield Finding("supervisor", "ok", f"none on this host; {len(live)} workers are alive on others")
-    elif waiting:
-        yield Finding("supervisor", "problem", f"{_tasks(waiting)} waiting, and nobody works", start)
+    elif left:
+        yield Finding("supervisor", "problem", f"{_tasks(left)} to do, and nobody works", start)
     else:
         yield Finding("supervisor", "ok", "none, and nothing to do; the next task starts one")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from .exits import Exit
-from .output import cell, print_json, printable, show
+from .output import cell, print_json, printable, show_line
 from .place import Where
 from .records import record
 from .verb import verb
@@ -46,10 +46,10 @@ def doctor(where: Where) -> None:
 
 def _show(finding: Finding) -> None:
     mark, style = _MARKS[finding.level]
-    show(
+    show_line(
         cell(f"{mark} ", style)
         .append_text(cell(f"{finding.check}: ", "bold"))
         .append(printable(finding.message))
     )
     if finding.advice:
-        show(cell(f"  → {finding.advice}"))
+        show_line(cell(f"  → {finding.advice}"))

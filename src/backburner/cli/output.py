@@ -91,6 +91,11 @@ def show(*what: RenderableType) -> None:
         stdout().print(one)
 
 
+def show_line(line: Text) -> None:
+    """A line that the terminal wraps, so that what is copied from it stays in one piece."""
+    stdout().print(line, soft_wrap=True)
+
+
 def cell(value: object, style: str = "") -> Text:
     """A value for a table; None is a dash."""
     from rich.text import Text

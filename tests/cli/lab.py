@@ -1,0 +1,65 @@
+"""The app that the tests drive. A tool that gets a `gate` waits until that file is there."""
+
+from pathlib import Path
+
+from backburner import Backburner, TaskContext
+
+bb = Backburner("lab", store="sqlite:///lab.db", idle_exit_s=1, drain_grace_s=20)
+
+HOSTILE = "\x1b]0;pwned\x07\x1b[2J\x9b31m [bold red]markup[/] \u202ereversed\x7f\r\n\tnext"
+
+
+def _wait(gate: str, ctx: TaskContext) -> None:
+    while gate and not Path(gate).exists():
+        ctx.wait_cancelled(0.02)
+        ctx.raise_if_cancelled()
+
+
+@bb.tool(estimate=8)
+def relax(structure: str, gate: str = "", *, ctx: TaskContext) -> dict[str, object]:
+    """Relax a structure until its forces are small."""
+    print(f"reading {structure}", flush=True)
+    if structure == "fe":
+        ctx.log("the forces are large", level="warning")
+    ctx.progress(17, 40, phase="relaxation", message="Energy decrease stable")
+    _wait(gate, ctx)
+    print("done", flush=True)
+    ctx.artifact(b"positions", name="opt.traj", kind="trajectory")
+    return {"energy_ev": -130.2, "structure": structure}
+
+
+@bb.tool
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@bb.tool(retries=0)
+def boom() -> None:
+    raise ValueError("no such element")
+
+
+@bb.tool(retries=0)
+def hostile(fail: bool = False, *, ctx: TaskContext) -> dict[str, str]:
+    print(HOSTILE, flush=True)
+    ctx.progress(1, 2, phase=HOSTILE, message=HOSTILE)
+    ctx.artifact(b"x", name=HOSTILE, kind="[red]")
+    if fail:
+        raise ValueError(HOSTILE)
+    return {HOSTILE: HOSTILE}
+
+
+@bb.tool
+def speak() -> str:
+    return f"first\nsecond {HOSTILE}"
+
+
+@bb.tool
+def ask(ctx: TaskContext) -> str:
+    schema = {"type": "object", "properties": {"element": {"type": "string"}}, "required": ["element"]}
+    answer = ctx.ask("Which element?", schema)
+    return f"{answer.action} {answer.content}"
+
+
+@bb.tool(secrets=["token"])
+def fetch(url: str, token: str) -> str:
+    return url

@@ -1,0 +1,106 @@
+"""`queues`, `workers`, `stats`, `tools`, `migrate`, `prune`, `doctor`: looking after a store."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Lab, Worker
+
+
+def findings(report: dict[str, Any], level: str) -> dict[str, str]:
+    """What doctor found at that level: its messages by check."""
+    return {one["check"]: one["message"] for one in report["findings"] if one["level"] == level}
+
+
+@pytest.mark.slow
+def test_the_overviews_count_what_there_is(lab: Lab, worker: Worker) -> None:
+    gate = lab.gate()
+    running = lab.submit("relax", "structure=cu", str(gate))
+    lab.wait_for_state(running, "running")
+    lab.run("call", "add", "a=1")
+    queues = {queue["queue"]: queue for queue in lab.json("queues")["queues"]}
+    workers = lab.json("workers")["workers"]
+    stats = lab.json("stats")
+    gate.open()
+    assert (queues["cpu_standard"]["queued"], queues["cpu_standard"]["running"]) == (0, 1)
+    assert {worker["queue"] for worker in workers} == queues.keys()
+    assert all(worker["alive"] for worker in workers)
+    assert (stats["states"]["running"], stats["states"]["succeeded"]) == (1, 1)
+    assert [tool["tool_name"] for tool in stats["tools"]] == ["add"]
+    assert lab.run("watch", running).returncode == 0
+    for verb, text in (("queues", "cpu_heavy"), ("workers", "idle"), ("stats", "succeeded")):
+        assert text in lab.run(verb).stdout
+
+
+def test_tools_shows_inputs_and_descriptions(lab: Lab) -> None:
+    (relax,) = [tool for tool in lab.json("tools")["tools"] if tool["tool_name"] == "relax"]
+    assert relax["input_schema"]["required"] == ["structure"]
+    assert "structure (gate)" in lab.run("tools").stdout
+
+
+def test_migrate_makes_a_store(lab: Lab) -> None:
+    done = lab.json("migrate", "--store", "sqlite:///new.db", BACKBURNER_TARGET="")
+    assert done["version"] >= 3
+    assert (lab.folder / "new.db").exists()
+
+
+def test_prune_forgets_finished_tasks_and_their_files(lab: Lab, worker: Worker) -> None:
+    task_id = lab.json("call", "relax", "structure=cu")["task_id"]
+    assert lab.json("prune", "--older-than", "1h")["forgotten"] == []
+    assert lab.json("prune", "--older-than", "0", "--dry-run")["forgotten"] == [task_id]
+    assert (lab.folder / "lab.db.d/tasks" / task_id).exists()
+    assert lab.json("prune", "--older-than", "0")["forgotten"] == [task_id]
+    assert not (lab.folder / "lab.db.d/tasks" / task_id).exists()
+    assert lab.run("show", task_id).returncode == 3
+
+
+def test_doctor_finds_nothing_in_a_healthy_place(lab: Lab, worker: Worker) -> None:
+    report = lab.json("doctor")
+    assert report["healthy"] is True
+    checks = {"versions", "app", "store", "disk", "clock", "supervisor", "leases", "queues"}
+    assert findings(report, "ok").keys() == checks
+
+
+def test_doctor_sees_the_leases_of_a_dead_supervisor_at_once(lab: Lab) -> None:
+    worker = Worker(lab)
+    task_id = lab.submit("relax", "structure=cu", str(lab.gate()))
+    lab.wait_for_state(task_id, "running")
+    worker.process.send_signal(signal.SIGKILL)
+    worker.end()
+    report = lab.json("doctor", code=4)
+    assert task_id in findings(report, "problem")["leases"]
+    (advice,) = [one["advice"] for one in report["findings"] if one["check"] == "leases"]
+    assert advice.endswith(f"backburner worker {lab.folder / 'lab.py'}")
+
+
+@pytest.mark.slow
+def test_doctor_sees_tasks_that_nobody_works_on_and_queues_that_are_full(lab: Lab) -> None:
+    full = {"BACKBURNER_QUEUES": '{"cpu_standard": {"workers": 0, "max_length": 1}}'}
+    worker = Worker(lab, "--queue", "gpu_small")
+    lab.submit("add", "a=1")
+    queued = findings(lab.json("doctor", code=4, **full), "problem")["queues"]
+    assert "waiting in cpu_standard, for which there is no worker" in queued
+    refused = lab.run("submit", "add", "a=1", **full)
+    worker.close()
+    assert refused.returncode == 4
+    found = findings(lab.json("doctor", code=4, **full), "problem")
+    assert found["supervisor"] == "1 task to do, and nobody works"
+
+
+@pytest.mark.slow
+def test_doctor_says_what_to_do_with_a_store_or_an_app_that_cannot_be_used(lab: Lab) -> None:
+    lab.run("migrate")
+    with sqlite3.connect(lab.folder / "lab.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    too_new = lab.run("doctor")
+    assert too_new.returncode == 4
+    assert "Upgrade Backburner" in too_new.stdout
+    (lab.folder / "lab.py").write_text("import nothing_like_this")
+    broken = lab.run("doctor")
+    assert broken.returncode == 4
+    assert "nothing_like_this" in broken.stdout
