@@ -47,9 +47,11 @@ class Keeper:
 
     def sweep(self) -> Swept | None:
         """One round of all sweeps, each in small bites; None when another keeper is at work."""
-        if not self._store.keep(self._holder, lease_s=3 * self._settings.keeper_interval_s):
-            return None
+        # Read before the first write: if the store goes away now and comes back later, the workers have
+        # had no chance to say that they are alive.
         now, settings, store = self._clock.now_ms(), self._settings, self._store
+        if not store.keep(self._holder, lease_s=3 * settings.keeper_interval_s):
+            return None
 
         def ago(seconds: float) -> int:
             return now - int(seconds * 1000)

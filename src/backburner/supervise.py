@@ -37,10 +37,11 @@ def supervise(
         prompts.start()
         while True:
             supervisor_id = sign_lock(lock_fd)
-            Supervisor(store, settings, data_dir, supervisor_id, targets=tuple(targets)).run(on_ready)
+            supervisor = Supervisor(store, settings, data_dir, supervisor_id, targets=tuple(targets))
+            was_idle = supervisor.run(on_ready)
             # Work that came in at the very end would find nobody: look once more without the lock.
             os.close(lock_fd)
-            if not work_is_left(store, settings, held=False):
+            if not was_idle or not work_is_left(store, settings, held=False):
                 return
             taken = SupervisorLock(data_dir).take()
             if taken is None:

@@ -72,8 +72,10 @@ class SqliteStore(SqlStore):
         folder = files_folder(self.path)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite gives its other files the mode of this one.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            # SQLite gives its other files the mode of this one. A file that is there must not be opened here:
+            # closing it would take away the locks of every other connection of this process.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._lock_fd = os.open(folder / "write.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             kind = StoreFull if error.errno == 28 else StoreReadOnly

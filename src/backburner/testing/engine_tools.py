@@ -154,6 +154,32 @@ def count_on(ctx: TaskContext) -> list[int]:
     return counted
 
 
+@app.tool
+def run_until(folder: str, ctx: TaskContext) -> int:
+    """Run until there is a file `go` in the folder; a file there says that this attempt has begun."""
+    Path(folder, f"{ctx.task_id}-{ctx.attempt}").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.005)
+    return ctx.attempt
+
+
+@app.tool
+def talk_until(folder: str) -> int:
+    """Say a word now and then until there is a file `go` in the folder; how many there were."""
+    words = 0
+    while not Path(folder, "go").exists():
+        print(f"word {words}")
+        words += 1
+        time.sleep(0.02)
+    return words
+
+
+@app.tool
+def parent() -> int:
+    """The parent of the runner's parent: on the local engine, the supervisor."""
+    return int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 # -- time, cancelling and limits -----------------------------------------------------------------
 
 
@@ -184,7 +210,7 @@ def stay(seconds: float) -> float:
         signal.signal(number, signal.SIG_IGN)
     script = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-        "print(os.getpid(), flush=True); time.sleep(600)"
+        "os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
     )
     subprocess.Popen([sys.executable, "-S", "-c", script])
     subprocess.Popen([sys.executable, "-S", "-c", script], start_new_session=True, env={})

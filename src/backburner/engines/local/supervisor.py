@@ -91,8 +91,11 @@ class Supervisor:
 
     # -- the loop
 
-    def run(self, on_ready: Callable[[], object] = lambda: None) -> None:
-        """Work until the end; leaves no process behind. `on_ready` is called when it can take tasks."""
+    def run(self, on_ready: Callable[[], object] = lambda: None) -> bool:
+        """Work until the end; leaves no process behind. `on_ready` is called when it can take tasks.
+
+        Whether it was idle and so left by itself; else it was told to stop.
+        """
         with self._signals():
             try:
                 take_over(self._store, self._id)
@@ -106,6 +109,7 @@ class Supervisor:
                     self._turn()
             finally:
                 self._end()
+        return self._drained_at is None
 
     def _turn(self) -> None:
         for key, _ in self._selector.select(self._patience_s()):
@@ -459,10 +463,10 @@ class Supervisor:
         self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
         held = list(self._crew.attempts())
         try:
+            self._house.heartbeats_arrive = False
             views = self._store.heartbeat([attempt.lease for _, attempt in held], self._records(now))
             self._house.heartbeats_arrive = True
         except StoreError as error:
-            self._house.heartbeats_arrive = False
             self._store_failed(error)
             return
         for (worker, attempt), view in zip(held, views, strict=True):

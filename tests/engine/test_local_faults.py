@@ -1,0 +1,304 @@
+"""Real processes and SIGKILL: no task is lost, none runs twice at a time, none is stuck."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from backburner.lifecycle import State
+from backburner.task import Resources
+from backburner.testing.engine.base import eventually, is_alive
+from tests.engine.conftest import StartLocal
+from tests.engine.local import Local, kill
+from tests.services import PostgresServer
+
+LOST_ONCE = ["submit", "claim", "start", "retry", "claim", "start", "succeed"]
+
+
+def begin(local: Local, tool: str = "run_until", **inputs: object) -> str:
+    """A task that runs."""
+    task_id = local.submit(tool, **inputs)
+    local.until_state(task_id, State.RUNNING)
+    return task_id
+
+
+def release(folder: Path) -> None:
+    """Let every `run_until` of that folder end."""
+    (folder / "go").touch()
+
+
+def pending_signals(pid: int) -> int:
+    """The signals that a process has been sent and not taken yet, as a mask."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("ShdPnd:")[2].split()[0], 16)
+
+
+def test_a_killed_runner_s_task_runs_again_at_once(local: Local, tmp_path: Path) -> None:
+    task_id = begin(local, folder=str(tmp_path))
+    kill(local.runner_of(task_id))
+    local.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    release(tmp_path)
+    assert local.end(task_id).result == 2
+    assert local.trail(task_id) == LOST_ONCE
+    lost = next(event for event in local.events(task_id) if event.signal == "retry")
+    assert lost.detail["error"] == "worker_lost"
+    assert "SIGKILL" in lost.detail["message"]
+    again = [event for event in local.events(task_id) if event.signal == "start"][1]
+    assert again.ts - lost.ts < 1000
+
+
+def test_a_killed_runner_takes_its_children_along(local: Local) -> None:
+    task_id = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(task_id)) == 3)
+    children = [int(line) for line in local.lines(task_id)]
+    kill(local.runner_of(task_id))
+    local.until(task_id, lambda task: task.attempt == 2)
+    assert not any(map(is_alive, children))
+
+
+def test_a_killed_zygote_is_replaced_and_no_task_fails_for_it(local: Local, tmp_path: Path) -> None:
+    running = begin(local, folder=str(tmp_path))
+    with_children = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(with_children)) == 3)
+    children = [int(line) for line in local.lines(with_children)]
+    waiting = local.submit("add", a=1)
+    kill(*local.zygotes())
+    for task_id in (running, with_children):
+        local.until(task_id, lambda task: task.attempt == 2)
+    assert not any(map(is_alive, children))
+    release(tmp_path)
+    local.service.cancel(with_children)
+    assert local.end(running).state is State.SUCCEEDED
+    assert local.end(waiting).state is State.SUCCEEDED
+    assert local.trail(running) == LOST_ONCE
+
+
+def test_a_killed_supervisor_is_replaced_and_its_tasks_run_again(local: Local, tmp_path: Path) -> None:
+    task_id = begin(local, folder=str(tmp_path))
+    with_children = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(with_children)) == 3)
+    family = local.family()
+    assert len(family) >= 7
+    killed_at = time.time_ns() // 1_000_000
+    kill(local.supervisor())
+    local.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    assert not [process for process in family if process.is_running() and is_alive(process.pid)]
+    release(tmp_path)
+    local.service.cancel(with_children)
+    assert local.end(task_id).result == 2
+    assert local.trail(task_id) == LOST_ONCE
+    again = [event for event in local.events(task_id) if event.signal == "start"][1]
+    assert again.ts - killed_at < 5000
+
+
+def test_a_task_goes_on_while_its_server_is_killed_and_restarted(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    """The same attempt, and the new server reads its result."""
+    script = (
+        "import sys, time\n"
+        "from backburner.testing import contract_app\n"
+        "app = contract_app(store=sys.argv[1]); app.start()\n"
+        "print(app.service.submit('run_until', {'folder': sys.argv[2]}).task_id, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    server = subprocess.Popen(
+        [sys.executable, "-c", script, store, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    task_id = server.stdout.readline().strip()
+    eventually((tmp_path / f"{task_id}-1").exists)
+    server.kill()
+    server.wait()
+    server.stdout.close()
+
+    local = start_local(store=store)
+    supervisor = local.supervisor().pid
+    assert local.store.get(task_id).state is State.RUNNING
+    release(tmp_path)
+    assert local.end(task_id).result == 1
+    assert local.trail(task_id) == ["submit", "claim", "start", "succeed"]
+    assert local.supervisor().pid == supervisor
+
+
+def test_after_a_reboot_everything_goes_on(start_local: StartLocal, tmp_path: Path) -> None:
+    """All are killed at once; what is left of them is ended by the supervisor that comes next."""
+    local = start_local()
+    running = begin(local, folder=str(tmp_path))
+    with_children = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(with_children)) == 3)
+    asking = local.submit("ask_name", {"queue": "one_by_one"})
+    local.until_state(asking, State.INPUT_REQUIRED)
+    queued = [local.submit("add", a=number) for number in range(5)]
+    local.app.engine.stop()  # no server that could help
+    family = local.family()
+    kill(*family)
+    eventually(lambda: local.supervisor_pid() is None)
+
+    again = start_local()
+    for task_id in (running, with_children):
+        again.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    assert not [process for process in family if process.is_running() and is_alive(process.pid)]
+    status = again.until(asking, lambda task: task.attempt == 2 and task.state is State.INPUT_REQUIRED)
+    again.service.answer_input(asking, {status.questions[0].key: {"action": "decline"}})
+    release(tmp_path)
+    again.service.cancel(with_children)
+    assert again.end(running).result == 2
+    assert again.end(with_children).state is State.CANCELLED
+    assert again.end(asking).state is State.SUCCEEDED
+    assert [again.end(task_id).state for task_id in queued] == [State.SUCCEEDED] * 5
+
+
+def test_orphans_of_a_killed_supervisor_end_without_anybody_s_help(local: Local) -> None:
+    task_id = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(task_id)) == 3)
+    local.app.engine.stop()
+    family = local.family()
+    kill(local.supervisor())
+    eventually(lambda: not [process for process in family if is_alive(process.pid)], within_s=5)
+
+
+def test_servers_that_start_at_the_same_moment_share_one_supervisor(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    script = (
+        "import sys\n"
+        "from backburner.testing import contract_app\n"
+        "app = contract_app(store=sys.argv[1])\n"
+        "sys.stdin.readline()\n"
+        "app.start()\n"
+        "print(app.service.wait(app.service.submit('parent', {}).task_id, 30).task.result, flush=True)\n"
+    )
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    servers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, store],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    outputs = []
+    for server in servers:
+        assert server.stdin is not None
+        server.stdin.write("go\n")
+        server.stdin.flush()
+    for server in servers:
+        outputs.append(server.communicate(timeout=60)[0].strip())
+    local = start_local(store=store)
+    assert set(outputs) == {str(local.supervisor().pid)}
+
+
+def test_sigterm_lets_tasks_finish(local: Local, tmp_path: Path) -> None:
+    local.app.engine.stop()
+    running = begin(local, folder=str(tmp_path))
+    supervisor = local.supervisor()
+    supervisor.send_signal(signal.SIGTERM)
+    later = local.submit("add", a=1)
+    release(tmp_path)
+    assert local.end(running).result == 1
+    supervisor.wait(10)
+    assert local.store.get(later).state is State.QUEUED
+    assert local.store.workers() == []
+
+
+def test_sigterm_hands_back_what_is_not_over_in_the_grace_time(start_local: StartLocal) -> None:
+    local = start_local(drain_grace_s=0.3)
+    local.app.engine.stop()
+    task_id = begin(local, "sleep", seconds=600)
+    supervisor = local.supervisor()
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(10)
+    task = local.store.get(task_id)
+    assert (task.state, task.failures) == (State.QUEUED, 0)
+    assert local.trail(task_id) == ["submit", "claim", "start", "hand_back"]
+
+
+def test_a_second_sigterm_hands_back_at_once(local: Local) -> None:
+    local.app.engine.stop()
+    task_id = begin(local, "stay", seconds=600)
+    eventually(lambda: len(local.lines(task_id)) == 3)
+    family = local.family()
+    supervisor = local.supervisor()
+    supervisor.send_signal(signal.SIGTERM)
+    eventually(lambda: not pending_signals(supervisor.pid))
+    supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(5)
+    assert not [process for process in family if is_alive(process.pid)]
+    assert local.trail(task_id)[-1] == "hand_back"
+
+
+def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
+    start_local: StartLocal,
+) -> None:
+    local = start_local(idle_exit_s=0.3)
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    first = local.supervisor()
+    first.wait(10)
+    eventually(lambda: local.supervisor_pid() is None)
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    assert local.supervisor().pid != first.pid
+
+
+def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: StartLocal) -> None:
+    local = start_local(idle_exit_s=0.1)
+    task = local.run("succeed_at", attempt=3)
+    assert (task.state, task.attempt) == (State.SUCCEEDED, 3)
+
+
+@pytest.mark.slow
+def test_tasks_go_on_while_the_store_is_away(
+    start_local: StartLocal, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    local = start_local(
+        store=postgres_server.url, data_dir=str(tmp_path / "data"), heartbeat_s=0.2, lease_grace_s=1.0
+    )
+    running = begin(local, folder=str(tmp_path))
+    talking = local.submit("talk_until", folder=str(tmp_path))
+    queued = local.submit("add", {"queue": "one_by_one"}, a=1)
+    local.end(queued)
+    local.until_log(talking, "word 3")
+    postgres_server.stop()
+    time.sleep(3)  # the outage, longer than a lease lasts
+    release(tmp_path)
+    postgres_server.start()
+    task = local.end(running)
+    assert (task.state, task.attempt) == (State.SUCCEEDED, 1)
+    task = local.end(talking)
+    assert (task.state, task.attempt) == (State.SUCCEEDED, 1)
+    assert local.lines(talking) == [f"word {number}" for number in range(task.result)]
+    assert local.run("add", a=1).state is State.SUCCEEDED
+
+
+def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
+    task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=1.0)}, seconds=600)
+    local.until_state(task_id, State.RUNNING)
+    runner = local.runner_of(task_id)
+    runner.suspend()
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    assert local.end(task_id).state is State.TIMED_OUT
+    assert not is_alive(runner.pid)
+
+
+def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLocal) -> None:
+    local = start_local(lease_grace_s=1.0, max_runtime_s=2.0)
+    pid = local.run("pid", {"queue": "one_by_one"}).result
+    psutil.Process(pid).suspend()
+    task = local.run("add", {"queue": "one_by_one"}, a=1)
+    assert task.finished
+    assert not is_alive(pid)
+    assert local.run("add", {"queue": "one_by_one"}, a=1).state is State.SUCCEEDED
+
+
+def test_a_supervisor_that_dies_of_an_error_is_replaced(local: Local, tmp_path: Path) -> None:
+    task_id = begin(local, folder=str(tmp_path))
+    os.kill(local.supervisor().pid, signal.SIGABRT)
+    release(tmp_path)
+    assert local.end(task_id).state is State.SUCCEEDED
