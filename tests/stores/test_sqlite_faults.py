@@ -238,6 +238,33 @@ def test_a_temporary_store_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+# -- a store that is opened more than once
+
+
+def ids_seen_elsewhere(start: Start, url: str) -> list[str]:
+    """In another process: open the store, read, and close it again."""
+    store = open_store(url)
+    start()
+    found = [task.task_id for task in store.page(TaskQuery(limit=500))]
+    store.close()
+    return found
+
+
+def test_a_store_opened_twice_in_a_process_loses_nothing_when_another_process_closes_it(url: str) -> None:
+    stores = [open_store(url), open_store(url)]
+    try:
+        acknowledged = [submit(store) for store in stores]
+        for _ in range(2):
+            with running(ids_seen_elsewhere, (url,)) as (process,):
+                assert sorted(process.value()) == sorted(acknowledged)
+            acknowledged += [submit(store) for store in stores]
+    finally:
+        for store in stores:
+            store.close()
+    with running(ids_seen_elsewhere, (url,)) as (process,):
+        assert sorted(process.value()) == sorted(acknowledged)
+
+
 # -- kill -9
 
 _SUBMITTER = """
