@@ -170,7 +170,7 @@ def _add_client_features(mcp: MCPServer[Any]) -> None:
     @mcp.tool()
     async def test_elicitation_sep1034_defaults(ctx: Ctx) -> str:
         """Asks with defaults."""
-        states = {"enum": ["active", "inactive", "pending"]}
+        states: Any = {"enum": ["active", "inactive", "pending"]}
         form = create_model(
             "Defaults",
             name=(str, Field("John Doe")),
@@ -184,7 +184,7 @@ def _add_client_features(mcp: MCPServer[Any]) -> None:
     @mcp.tool()
     async def test_elicitation_sep1330_enums(ctx: Ctx) -> str:
         """Asks with every kind of enumeration."""
-        titled = [{"const": "low", "title": "Low"}, {"const": "high", "title": "High"}]
+        titled: Any = [{"const": "low", "title": "Low"}, {"const": "high", "title": "High"}]
         form = create_model(
             "Enums",
             untitledSingle=(str, Field(json_schema_extra={"enum": ["a", "b"]})),
@@ -203,7 +203,7 @@ def _add_client_features(mcp: MCPServer[Any]) -> None:
         """Needs sampling."""
         capabilities = ctx.session.client_capabilities
         if capabilities is None or capabilities.sampling is None:
-            data = {"requiredCapabilities": {"sampling": {}}}
+            data: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "This tool needs sampling", data)
         return "sampling is there"
 
@@ -389,9 +389,11 @@ def _add_resources_and_prompts(mcp: MCPServer[Any]) -> None:
         """With an image."""
         return [_user(_image()), _user("Please analyze the image above.")]
 
-    @mcp.completion()
     async def complete(ref: Any, argument: Any, context: Any) -> types.Completion:
         return types.Completion(values=[], total=0, has_more=False)
+
+    decorate: Any = mcp.completion
+    decorate()(complete)
 
     async def nothing(ctx: Any, params: Any) -> types.EmptyResult:
         return types.EmptyResult()

@@ -128,15 +128,13 @@ def make_own() -> Backburner:
 
 
 def add_tools(mcp: Any, context: Any) -> None:
-    """The tools, as both decorating frameworks take them."""
+    """The tools, as both decorating frameworks take them; `context` is the framework's own Context."""
 
-    @mcp.tool()
     def fast(x: int = 1) -> str:
         """Quick."""
         return f"fast {x}"
 
-    @mcp.tool()
-    async def slow(ctx: context, n: int = 3, step_s: float = 0.02) -> str:
+    async def slow(ctx: Any, n: int = 3, step_s: float = 0.02) -> str:
         """Count to n."""
         for i in range(n):
             await asyncio.sleep(step_s)
@@ -144,57 +142,64 @@ def add_tools(mcp: Any, context: Any) -> None:
             await ctx.info(f"step {i + 1}")
         return f"slow done n={n}"
 
-    @mcp.tool()
-    async def ask(ctx: context) -> str:
+    async def ask(ctx: Any) -> str:
         """Ask for a name."""
         answer = await ctx.elicit("Your name?", Name)
         return f"Hello, {answer.data.name}!" if answer.action == "accept" else f"no: {answer.action}"
 
-    @mcp.tool()
-    async def ask_two(ctx: context) -> str:
+    async def ask_two(ctx: Any) -> str:
         """Ask for two names at once."""
         one, two = await asyncio.gather(ctx.elicit("First?", Name), ctx.elicit("Second?", Name))
         return f"{one.data.name} and {two.data.name}"
 
-    @mcp.tool()
     def fail() -> str:
         """Fail."""
         raise RuntimeError("it broke")
 
-    @mcp.tool()
     def protocol_error() -> str:
         """Fail with a protocol error."""
         raise MCPError(-32050, "no such thing", {"x": 1})
 
-    @mcp.tool()
     def must() -> str:
         """Only as a task."""
         return "must done"
 
-    @mcp.tool()
     def never() -> str:
         """Never as a task."""
         return "never done"
 
-    @mcp.tool()
     def short() -> str:
         """Take too long."""
         time.sleep(60)
         return "not reached"
 
-    @mcp.tool()
     def hold(step_s: float = 0.1) -> str:
         """Answer in the call."""
         time.sleep(step_s)
         return "held"
 
-    @mcp.tool()
     def quick_handle() -> str:
         """Answer with a handle."""
         return "handled"
 
-    for function in (slow, ask, ask_two):
-        function.__annotations__["ctx"] = context
+    functions: list[Any] = [
+        fast,
+        slow,
+        ask,
+        ask_two,
+        fail,
+        protocol_error,
+        must,
+        never,
+        short,
+        hold,
+        quick_handle,
+    ]
+    for function in functions:
+        # Annotations are text in this file, and a framework could not resolve a name that is local here.
+        known: dict[str, Any] = {"str": str, "int": int, "float": float, "Any": context}
+        function.__annotations__ = {name: known[kind] for name, kind in function.__annotations__.items()}
+        mcp.tool()(function)
 
 
 def make_mcpserver() -> Backburner:
@@ -202,7 +207,7 @@ def make_mcpserver() -> Backburner:
 
     mcp = MCPServer("surfaces", version="1", log_level="WARNING")
     bb = Backburner.attach(mcp, slow={name: SLOW[name] for name in SLOW if name not in _OWN_ONLY})
-    add_tools(_Plain(mcp), Context)
+    add_tools(mcp, Context)
     return bb
 
 
@@ -211,29 +216,8 @@ def make_fastmcp() -> Backburner:
 
     mcp = FastMCP("surfaces", version="1")
     bb = Backburner.attach(mcp, slow={name: SLOW[name] for name in SLOW if name not in _OWN_ONLY})
-    add_tools(_Plain(mcp), Context)
+    add_tools(mcp, Context)
     return bb
-
-
-class _Plain:
-    """Gives a decorator the function with its annotations resolved: `context` is a local name."""
-
-    def __init__(self, mcp: Any) -> None:
-        self._mcp = mcp
-
-    def tool(self) -> Any:
-        def mark(function: Any) -> Any:
-            from fastmcp import Context as FastContext
-            from mcp.server.mcpserver import Context
-
-            kind = Context if type(self._mcp).__name__ == "MCPServer" else FastContext
-            names = {"str": str, "int": int, "float": float, "context": kind}
-            notes = {key: names.get(value, value) for key, value in function.__annotations__.items()}
-            function.__annotations__ = notes
-            self._mcp.tool()(function)
-            return function
-
-        return mark
 
 
 def make_lowlevel() -> Backburner:

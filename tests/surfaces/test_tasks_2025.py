@@ -133,11 +133,12 @@ async def test_lists_are_paged_by_cursor_and_a_tampered_cursor_is_refused(deploy
 
 async def test_what_a_tool_does_not_support_is_not_found(deployment: Deployment) -> None:
     async with connect(deployment.stdio(), "2025") as peer:
-        for name, params in (
+        wrong: list[tuple[str, dict[str, Any]]] = [
             ("never", {"task": {}}),
             ("must", {}),
             ("no-such-tool", {"task": {}}),
-        ):
+        ]
+        for name, params in wrong:
             with pytest.raises(MCPError) as refused:
                 await peer.call(name, **params)
             assert refused.value.code == -32601

@@ -61,10 +61,11 @@ async def test_the_status_message_tells_phase_percent_and_time_left(deployment: 
     async with connect(deployment.stdio(), "2026") as peer:
         task_id = await peer.start("slow", {"n": 200, "step_s": 0.02})
 
-        async def message() -> str:
-            return str((await peer.request("tasks/get", {"taskId": task_id})).get("statusMessage"))
-
-        while "counting" not in (said := await message()):
+        said = ""
+        for _ in range(200):
+            said = str((await peer.request("tasks/get", {"taskId": task_id})).get("statusMessage"))
+            if "counting" in said:
+                break
             await asyncio.sleep(0.02)
         assert "%" in said
         assert "step" in said

@@ -244,7 +244,8 @@ class Surfaces:
                     require_elicitation(ctx)
                     return {"resultType": "input_required", "inputRequests": requests}
             if way is Way.TASK_2026:
-                return await self.tasks_2026.create(ctx, spec, answers)
+                resumed = await self.plain_calls.resumed(ctx, spec)
+                return await self.tasks_2026.create(ctx, spec, answers, resumed)
             if task_id is not None:
                 return _complete(ctx, await self.task_ids.answer(ctx, spec, task_id, answers))
             return _complete(ctx, await self.plain_calls.answer(ctx, spec, answers, token))

@@ -16,7 +16,7 @@ import mimetypes
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
@@ -77,11 +77,11 @@ class TaskResources:
             raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri}) from None
 
     def _read(self, service: TaskService, uri: str, owner: str) -> dict[str, Any]:
-        address = urlsplit(uri)
-        part = _range_of(uri, address.query)
-        # The id is matched as written: a URL parser may turn the host of an address to lower case.
-        task_id = uri[len(SCHEME) :].partition("/")[0]
-        match address.path.strip("/").split("/"):
+        # By hand: a URL parser turns the host of an address to lower case, and stumbles over brackets.
+        path, _, query = uri.removeprefix(SCHEME).partition("?")
+        part = _range_of(uri, query)
+        task_id, *rest = path.split("/")
+        match rest:
             case ["result"]:
                 return self._read_result(service, task_id, owner, uri, part)
             case ["logs"]:

@@ -41,9 +41,11 @@ class Tasks2026:
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
 
-    async def create(self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any]) -> dict[str, Any]:
-        """A `CreateTaskResult`; the task is on disk by then."""
-        status = await self._access.submit(ctx, spec, answers=answers)
+    async def create(
+        self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any], resumed: TaskStatus | None = None
+    ) -> dict[str, Any]:
+        """A `CreateTaskResult`; the task is on disk by then. A resumed call has its task already."""
+        status = resumed or await self._access.submit(ctx, spec, answers=answers)
         return {"resultType": "task", **task_2026(status)}
 
     async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class PlainCalls:
     async def answer(
         self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any], token: CallToken
     ) -> dict[str, Any]:
-        status = await self._resumed(ctx, spec)
+        status = await self.resumed(ctx, spec)
         if status is None:
             status = await self._access.submit(ctx, spec, answers=answers)
         patience_s = self._patience_s(ctx, spec, status)
@@ -152,7 +152,7 @@ class PlainCalls:
         requests = input_requests(status)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
-    async def _resumed(self, ctx: RequestContext, spec: ToolSpec) -> TaskStatus | None:
+    async def resumed(self, ctx: RequestContext, spec: ToolSpec) -> TaskStatus | None:
         """The task of a call that is being retried with answers, which it gets."""
         params = ctx.params or {}
         state, given = params.get("requestState"), params.get("inputResponses")

@@ -1,0 +1,178 @@
+"""Who may see what: owners from tokens, the verifiers, and the checks in front of the HTTP server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from mcp.shared.exceptions import MCPError
+
+from backburner.adapters.serving import check_bind, split_address
+from backburner.errors import ConfigError
+from backburner.surfaces.auth import JwtTokens, StaticTokens, hash_token
+from tests.surfaces.harness import SCRIPT, Deployment, connect
+
+UNKNOWN = "tsk_" + "0" * 36
+SECRET = "a shared secret of more than 32 bytes"
+
+
+def token_file(folder: Path, **tokens: str) -> str:
+    lines = ["# who may come in", "", *(f"{name}  {hash_token(token)}" for name, token in tokens.items())]
+    path = folder / "tokens"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+@pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
+async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, era: str) -> None:
+    tokens = token_file(deployment.folder, alice="token-of-alice", bob="token-of-bob")
+    deployment.settings = {"auth_tokens": tokens}
+    with deployment.http() as url:
+        async with (
+            connect(url, era, token="token-of-alice") as alice,
+            connect(url, era, token="token-of-bob") as bob,
+        ):
+            task_id = await alice.start("slow", {"n": 1})
+            assert (await alice.poll(task_id))["status"] == "completed"
+            said = set()
+            for asked in (task_id, UNKNOWN):
+                for method in ("tasks/get", "tasks/cancel"):
+                    with pytest.raises(MCPError) as refused:
+                        await bob.request(method, {"taskId": asked})
+                    said.add((refused.value.code, refused.value.message, str(refused.value.data)))
+                answer = await bob.call("get_task_status", {"task_id": asked})
+                assert answer["structuredContent"]["error"]["code"] == "task_not_found"
+            assert len(said) == 1
+            assert (await bob.tool("list_tasks"))["tasks"] == []
+            assert [task["task_id"] for task in (await alice.tool("list_tasks"))["tasks"]] == [task_id]
+
+
+async def test_without_a_token_nobody_comes_in(deployment: Deployment) -> None:
+    deployment.settings = {"auth_tokens": token_file(deployment.folder, alice="token-of-alice")}
+    with deployment.http() as url:
+        async with httpx2.AsyncClient() as http:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
+                refused = await http.post(f"{url}/mcp", json={}, headers=headers)
+                assert refused.status_code == 401
+                assert "www-authenticate" in refused.headers
+            assert (await http.get(f"{url}/healthz")).status_code == 200
+
+
+async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(
+    deployment: Deployment,
+) -> None:
+    with deployment.http() as url:
+        async with httpx2.AsyncClient() as http:
+            for path in ("/mcp", "/healthz", "/artifacts/a/b"):
+                assert (await http.get(url + path, headers={"Host": "evil.example"})).status_code == 421
+                foreign = await http.get(url + path, headers={"Origin": "http://evil.example"})
+                assert foreign.status_code == 403
+            assert (await http.get(f"{url}/healthz", headers={"Origin": url})).status_code == 200
+
+
+def test_an_address_beyond_this_host_needs_tokens_or_an_explicit_word(
+    tmp_path: Path, deployment: Deployment
+) -> None:
+    with deployment.app() as app:
+        check_bind(app, "127.0.0.1")
+        check_bind(app, "::1")
+        with pytest.raises(ConfigError, match="no tokens are configured"):
+            check_bind(app, "0.0.0.0")
+    for settings in ({"allow_anonymous": "on"}, {"auth_tokens": token_file(tmp_path, alice="token")}):
+        with Deployment(tmp_path, settings=settings).app() as app:
+            check_bind(app, "0.0.0.0")
+
+
+def test_the_command_line_refuses_such_an_address(deployment: Deployment) -> None:
+    script = "from backburner.cli import main; main()"
+    command = [sys.executable, "-c", script, "serve", str(SCRIPT), "--http", "0.0.0.0:0"]
+    done = subprocess.run(
+        command, env=deployment.environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert "--allow-anonymous" in done.stderr
+
+
+def test_addresses() -> None:
+    assert split_address("8765") == ("127.0.0.1", 8765)
+    assert split_address("0.0.0.0:80") == ("0.0.0.0", 80)
+    assert split_address("[::1]:80") == ("::1", 80)
+    for wrong in ("", "host", "host:port", "1:99999"):
+        with pytest.raises(ConfigError):
+            split_address(wrong)
+
+
+# -- verifiers -------------------------------------------------------------------------------------
+
+
+async def test_static_tokens_are_known_by_their_hash(tmp_path: Path) -> None:
+    tokens = StaticTokens(token_file(tmp_path, alice="one", bob="two"))
+    found = await tokens.verify_token("two")
+    assert found is not None
+    assert found.client_id == "bob"
+    assert await tokens.verify_token("three") is None
+    assert "one" not in (tmp_path / "tokens").read_text().split()
+    (tmp_path / "wrong").write_text("alice plain-token\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        StaticTokens(tmp_path / "wrong")
+    with pytest.raises(ConfigError):
+        StaticTokens(tmp_path / "absent")
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    return {
+        "sub": "alice",
+        "iss": "https://issuer.example",
+        "aud": "tasks",
+        "client_id": "app",
+        "scope": "read write",
+        "exp": int(time.time()) + 60,
+        **changes,
+    }
+
+
+async def test_json_web_tokens_by_a_shared_secret() -> None:
+    tokens = JwtTokens(key=SECRET, issuer="https://issuer.example", audience="tasks")
+    found = await tokens.verify_token(jwt.encode(claims(), SECRET, "HS256"))
+    assert found is not None
+    assert (found.client_id, found.subject, found.scopes) == ("app", "alice", ["read", "write"])
+    for wrong in (
+        jwt.encode(claims(exp=1), SECRET, "HS256"),
+        jwt.encode(claims(aud="other"), SECRET, "HS256"),
+        jwt.encode(claims(iss="other"), SECRET, "HS256"),
+        jwt.encode(claims(), SECRET + "x", "HS256"),
+        jwt.encode(claims(), "", "none"),
+        "nonsense",
+        "",
+    ):
+        assert await tokens.verify_token(wrong) is None
+    with pytest.raises(ConfigError):
+        JwtTokens(key="short")
+
+
+async def test_json_web_tokens_by_a_key_set_in_a_file(tmp_path: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    pem = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(private.public_key()))
+    path = tmp_path / "jwks.json"
+    path.write_text(json.dumps({"keys": [{**public, "kid": "k1", "use": "sig", "alg": "ES256"}]}))
+    tokens = JwtTokens(jwks=str(path), audience="tasks")
+    assert await tokens.verify_token(jwt.encode(claims(), pem, "ES256", headers={"kid": "k1"})) is not None
+    assert await tokens.verify_token(jwt.encode(claims(), pem, "ES256", headers={"kid": "k2"})) is None
+    # A public key is no shared secret: a token signed with it as one must not pass.
+    assert await tokens.verify_token(jwt.encode(claims(), SECRET, "HS256", headers={"kid": "k1"})) is None
+    with pytest.raises(ConfigError):
+        JwtTokens(jwks=os.fspath(tmp_path / "absent"))
