@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -67,8 +68,7 @@ async def test_the_same_program_gets_the_same_from_every_server(
 ) -> None:
     command, ways = SERVERS[server]
     with target_of(stage, command, transport) as target:
-        for way in ways:
-            await the_program(stage, target, way)
+        await asyncio.gather(*(the_program(stage, target, way) for way in ways))
 
 
 async def the_program(stage: Stage, target: Any, way: Way) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import mcp_types as types
@@ -19,6 +19,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
 from .. import __version__
@@ -63,6 +64,9 @@ class _Params(types.RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
+Handler = Callable[[Context, _Params], Awaitable[dict[str, Any]]]
+
+
 class Bridge:
     """Serves a host over stdio; `target` is what BackburnerClient takes."""
 
@@ -90,7 +94,7 @@ class Bridge:
                 instructions=link.session.instructions,
             )
             server.middleware.append(self._hear_cancelled)
-            handlers = {"tools/list": self._list_tools, "tools/call": self._call_tool}
+            handlers: dict[str, Handler] = {"tools/list": self._list_tools, "tools/call": self._call_tool}
             forwarded = {
                 "resources": ("resources/list", "resources/templates/list", "resources/read"),
                 "prompts": ("prompts/list", "prompts/get"),
@@ -100,7 +104,7 @@ class Bridge:
                 if getattr(offered, capability, None) is not None:
                     handlers.update(dict.fromkeys(methods, self._forward))
             for method, handler in handlers.items():
-                server.add_request_handler(method, _Params, handler)
+                server.add_request_handler(method, _Params, _in_words_of_host(handler))
             yield server
 
     # -- what is passed on as it is
@@ -186,6 +190,18 @@ class Bridge:
             return await host.session.elicit_form(params.message, params.requested_schema, host.request_id)
         except MCPError as error:
             return types.ErrorData(code=INTERNAL_ERROR, message=str(error))
+
+
+def _in_words_of_host(handler: Handler) -> Handler:
+    """The newer era wants every result to say what it is; what is too much for the older is sieved out."""
+
+    async def answer(ctx: Context, params: _Params) -> dict[str, Any]:
+        result = await handler(ctx, params)
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return result
+        return {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", **result}
+
+    return answer
 
 
 class _Progress:

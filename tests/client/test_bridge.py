@@ -1,0 +1,103 @@
+"""Hosts that know nothing of tasks, in front of servers that make them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mcp.client import Client
+
+from backburner.client import BackburnerClient, Bridge
+from backburner.config import Settings
+from tests.client.stage import APP, SEED, Gates, Stage, until
+
+HOST = Path(__file__).with_name("legacy_host.py")
+
+
+@pytest.mark.slow
+def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
+    stage: Stage, gates: Gates, legacy_python: Path
+) -> None:
+    gates.open(1)
+    environment = {
+        **stage.environment,
+        "GATES": str(gates.folder),
+        "BACKBURNER_CLIENT_PATIENCE": "mcp=2s",
+    }
+    bridge = [sys.executable, "-m", "backburner.cli", "bridge", "--", sys.executable, str(APP), "stdio"]
+    done = subprocess.run(
+        [str(legacy_python), str(HOST), *bridge],
+        env={**environment, "PYTHONPATH": ""},
+        stdout=subprocess.PIPE,
+        timeout=100,
+        check=True,
+    )
+    seen = json.loads(done.stdout)
+    assert seen["server"] == "client-tests"
+    assert {"count", "gates", "wait_for_task", "cancel_task"} <= set(seen["tools"])
+    assert seen["tools"].count("wait_for_task") == 1
+    assert seen["count"][:2] == ["counted to 3", False]
+    assert seen["ask"][:2] == ["Hello, Ada!", False]
+    assert seen["fail"][:2] == ["it broke", True]
+    # The call was held for as long as this host waits, with progress, and then handed out.
+    assert "wait_for_task" in seen["held"][0]
+    assert seen["held"][2]["data"]["status"] == "running"
+    assert [50, 100, "gate 1"] in [[p, t, m.split(": ")[-1]] for p, t, m in seen["progress"]]
+    assert seen["waited"][2]["data"]["job_id"] == seen["held"][2]["data"]["job_id"]
+    assert seen["result"][:2] == ["passed 1 gates", False]
+    assert seen["unknown"][1]
+    assert seen["cancelled"][1] is False
+    assert seen["after"][1]
+    assert "cancelled" in seen["after"][0]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(
+    stage: Stage, gates: Gates, mode: str
+) -> None:
+    settings = Settings.load("bridge", {"patience_s": 0.3}, {})
+    with stage.http() as server:
+        async with (
+            Bridge(server.url, settings=settings).serving() as bridge,
+            Client(bridge, mode=mode) as host,
+        ):
+            assert "gates" in [tool.name for tool in (await host.list_tools()).tools]
+            held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 0})
+            assert held.structured_content is not None
+            task_id = held.structured_content["data"]["job_id"]
+            gates.end()
+            result = held
+            while task_id in result.content[0].text:  # type: ignore[union-attr]
+                result = await host.call_tool("wait_for_task", {"task_id": task_id})
+            assert result.content[0].text == "passed 0 gates"  # type: ignore[union-attr]
+            assert (await host.list_resource_templates()).resource_templates
+            logs = await host.read_resource(f"task://{task_id}/logs")
+            assert logs.contents[0].uri == f"task://{task_id}/logs"
+
+
+async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(stage: Stage) -> None:
+    for kind in ("inline", "two-stage"):
+        target = stage.stdio(str(SEED), kind)
+        async with Bridge(target).serving() as bridge, Client(bridge, mode="legacy") as host:
+            result = await host.call_tool("count", {"n": 2})
+            assert result.content[0].text == "counted to 2"  # type: ignore[union-attr]
+
+
+async def test_a_host_that_goes_away_leaves_the_task_running(stage: Stage, gates: Gates) -> None:
+    settings = Settings.load("bridge", {"patience_s": 0.1}, {})
+    with stage.http() as server:
+        async with (
+            Bridge(server.url, settings=settings).serving() as bridge,
+            Client(bridge, mode="legacy") as host,
+        ):
+            held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 1})
+            assert held.structured_content is not None
+        gates.open(1)
+        await until(lambda: gates.passed(1))
+        gates.end()
+        async with BackburnerClient(server.url) as client:
+            handle = await client.resume(held.structured_content["data"]["job_id"])
+            assert (await handle.result()).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
