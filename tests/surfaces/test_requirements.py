@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 MANIFESTS = sorted((HERE / "requirements").glob("*.toml"))
 
 
-def tests_in(file: str) -> set[str]:
+def cases_in(file: str) -> set[str]:
     found = re.findall(r"^(?:async )?def (test_\w+)", (HERE / file).read_text(), re.MULTILINE)
     return {f"{file}::{name}" for name in found}
 
@@ -33,12 +33,12 @@ def test_every_requirement_names_tests_that_exist(manifest: Path) -> None:
         assert requirement["spec"]
         assert requirement["tests"]
         for test in requirement["tests"]:
-            assert test in tests_in(test.partition("::")[0]), requirement["id"]
+            assert test in cases_in(test.partition("::")[0]), requirement["id"]
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
 def test_every_test_of_a_surface_is_named_by_a_requirement(manifest: Path) -> None:
     content = read(manifest)
     named = {test for requirement in content["requirement"] for test in requirement["tests"]}
-    there = {test for file in content["files"] for test in tests_in(file)}
+    there = {test for file in content["files"] for test in cases_in(file)}
     assert there - named == set()

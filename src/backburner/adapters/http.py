@@ -67,10 +67,8 @@ def http_app(
         shown = f"[{host}]" if ":" in host else host
         app.settings = dataclasses.replace(app.settings, public_url=f"http://{shown}:{port}")
 
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with mcp.router.lifespan_context(mcp):
-            yield
+    life = _Life(mcp)
+    endpoint = life.started(endpoint)
 
     return Starlette(
         routes=[
@@ -80,8 +78,54 @@ def http_app(
             *routes,
         ],
         middleware=middleware,
-        lifespan=lifespan,
+        lifespan=life.lifespan,
     )
+
+
+class _Life:
+    """The lifespan of the MCP app. A parent that we are mounted in does not run it, so a request may, too."""
+
+    def __init__(self, mcp: Any) -> None:
+        self._mcp = mcp
+        self._living: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        await self._begin()
+        try:
+            yield
+        finally:
+            if self._living is not None:
+                self._living.cancel()
+                await asyncio.wait([self._living])
+
+    def started(self, app: ASGIApp) -> ASGIApp:
+        """The same app, after the lifespan has begun."""
+
+        async def begin_and_serve(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._begin()
+            await app(scope, receive, send)
+
+        return begin_and_serve
+
+    async def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._begun is None or self._begun.get_loop() is not loop:
+            self._begun = loop.create_future()
+            # In a task of its own, since a lifespan must end in the task in which it began.
+            self._living = loop.create_task(self._live(self._begun))
+        await asyncio.shield(self._begun)
+
+    async def _live(self, begun: asyncio.Future[None]) -> None:
+        try:
+            async with self._mcp.router.lifespan_context(self._mcp):
+                begun.set_result(None)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if begun.done():
+                raise
+            begun.set_exception(error)
 
 
 class _as_endpoint:  # noqa: N801
@@ -204,6 +248,7 @@ class _Stream:
         if self._bytes > _UNREAD_BYTES:
             raise OSError("the client does not read its stream")
         self._waiting.put_nowait(message)
+        await asyncio.sleep(0)  # so that the relay gets its turn
 
     async def relay(self) -> None:
         while True:
