@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from backburner import open_store
+from backburner import Backburner, Task, TaskService, open_store
+from backburner.target import load
 from tests import services
 
 HERE = Path(__file__).parent
@@ -31,7 +32,8 @@ class Lab:
         self.folder = folder
         shutil.copy(HERE / "lab.py", folder / "lab.py")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("BACKBURNER_")}
-        self.environment = {**inherited, "BACKBURNER_TARGET": "lab.py", "TERM": "xterm-256color"}
+        own = {"BACKBURNER_TARGET": "lab.py", "XDG_STATE_HOME": f"{folder}/state", "TERM": "xterm-256color"}
+        self.environment = {**inherited, **own}
         self.url = f"sqlite:///{folder}/lab.db"
         self._gates = 0
 
@@ -69,9 +71,17 @@ class Lab:
             text=True,
         )
 
-    def submit(self, *words: str) -> str:
-        task_id: str = self.json("submit", *words)["task_id"]
-        return task_id
+    def submit(self, tool_name: str, *, owner: str = "local", **inputs: str | int) -> str:
+        """Submit without the command line, and without starting anybody to work."""
+        target = f"file:{self.folder}/lab.py#lab"
+        app: Backburner = load(target)
+        with contextlib.closing(open_store(self.url)) as store:
+            service = TaskService(store, app.tools, app.settings, target=target)
+            return service.submit(tool_name, inputs, owner=owner).task_id
+
+    def task(self, task_id: str) -> Task:
+        with contextlib.closing(open_store(self.url)) as store:
+            return store.get(task_id)
 
     def wait_for_state(self, task_id: str, state: str) -> None:
         with contextlib.closing(open_store(self.url)) as store:
@@ -87,9 +97,11 @@ class Gate:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.path = str(path)
 
     def __str__(self) -> str:
-        return f"gate={self._path}"
+        """As a word on the command line."""
+        return f"gate={self.path}"
 
     def open(self) -> None:
         self._path.touch()

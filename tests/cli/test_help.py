@@ -45,7 +45,7 @@ def test_help_and_completion_import_nothing_heavy() -> None:
 
 
 def test_the_shell_completes_verbs_tools_states_and_task_ids(lab: Lab, worker: Worker) -> None:
-    task_id = lab.json("call", "add", "a=1")["task_id"]
+    task_id = lab.submit("add", a=1)
 
     def complete(line: str) -> str:
         words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}

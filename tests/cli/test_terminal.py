@@ -55,18 +55,18 @@ def test_a_list_is_watched_while_it_changes(lab: Lab, worker: Worker, terminal: 
     gate = lab.gate()
     terminal.type("backburner ls --watch; echo code $?")
     terminal.wait_for("No tasks.")
-    task_id = lab.submit("relax", "structure=cu", str(gate))
+    task_id = lab.submit("relax", structure="cu", gate=gate.path)
     assert_matches(terminal.wait_for("42% · relaxation"), "ls_watch_running", lab)
     gate.open()
     assert_matches(terminal.wait_for("succeeded"), "ls_watch_succeeded", lab)
     terminal.key("C-c")
-    terminal.wait_for("code 0")
+    terminal.wait_for("code 130")
     assert task_id not in terminal.screen()  # the list was on a screen of its own
 
 
 def test_a_log_is_followed_to_its_end(lab: Lab, worker: Worker, terminal: Terminal) -> None:
     gate = lab.gate()
-    task_id = lab.submit("relax", "structure=cu", str(gate))
+    task_id = lab.submit("relax", structure="cu", gate=gate.path)
     terminal.type(f"backburner logs -f {task_id}; echo code $?")
     terminal.wait_for("reading cu")
     gate.open()
@@ -78,12 +78,24 @@ def test_doctor_reports_a_healthy_place_and_a_dead_supervisor(
 ) -> None:
     terminal.type("backburner doctor; echo code $?")
     assert_matches(terminal.wait_for(r"code 0\n\$"), "doctor_healthy", lab)
-    task_id = lab.submit("relax", "structure=cu", str(lab.gate()))
+    task_id = lab.submit("relax", structure="cu", gate=lab.gate().path)
     lab.wait_for_state(task_id, "running")
     worker.process.kill()
     assert services.wait_until(lambda: worker.process.poll() is not None)
     terminal.type("backburner doctor; echo code $?")
     assert_matches(terminal.wait_for(r"code 4\n\$"), "doctor_dead_supervisor", lab)
+
+
+def test_ctrl_c_at_a_worker_lets_its_task_finish(lab: Lab, terminal: Terminal) -> None:
+    gate = lab.gate()
+    task_id = lab.submit("relax", structure="cu", gate=gate.path)
+    terminal.type("backburner worker lab.py; echo code $?")
+    lab.wait_for_state(task_id, "running")
+    terminal.key("C-c")
+    terminal.wait_for(r"\^C")
+    gate.open()
+    terminal.wait_for("code 0")
+    assert (lab.task(task_id).state, lab.task(task_id).attempt) == ("succeeded", 1)
 
 
 def test_no_colour_is_used_where_none_is_wanted(lab: Lab, terminal: Terminal) -> None:

@@ -19,9 +19,9 @@ def findings(report: dict[str, Any], level: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_the_overviews_count_what_there_is(lab: Lab, worker: Worker) -> None:
     gate = lab.gate()
-    running = lab.submit("relax", "structure=cu", str(gate))
+    running = lab.submit("relax", structure="cu", gate=gate.path)
     lab.wait_for_state(running, "running")
-    lab.run("call", "add", "a=1")
+    lab.wait_for_state(lab.submit("add", a=1), "succeeded")
     queues = {queue["queue"]: queue for queue in lab.json("queues")["queues"]}
     workers = lab.json("workers")["workers"]
     stats = lab.json("stats")
@@ -31,7 +31,7 @@ def test_the_overviews_count_what_there_is(lab: Lab, worker: Worker) -> None:
     assert all(worker["alive"] for worker in workers)
     assert (stats["states"]["running"], stats["states"]["succeeded"]) == (1, 1)
     assert [tool["tool_name"] for tool in stats["tools"]] == ["add"]
-    assert lab.run("watch", running).returncode == 0
+    lab.wait_for_state(running, "succeeded")
     for verb, text in (("queues", "cpu_heavy"), ("workers", "idle"), ("stats", "succeeded")):
         assert text in lab.run(verb).stdout
 
@@ -49,7 +49,8 @@ def test_migrate_makes_a_store(lab: Lab) -> None:
 
 
 def test_prune_forgets_finished_tasks_and_their_files(lab: Lab, worker: Worker) -> None:
-    task_id = lab.json("call", "relax", "structure=cu")["task_id"]
+    task_id = lab.submit("relax", structure="cu")
+    lab.wait_for_state(task_id, "succeeded")
     assert lab.json("prune", "--older-than", "1h")["forgotten"] == []
     assert lab.json("prune", "--older-than", "0", "--dry-run")["forgotten"] == [task_id]
     assert (lab.folder / "lab.db.d/tasks" / task_id).exists()
@@ -67,7 +68,7 @@ def test_doctor_finds_nothing_in_a_healthy_place(lab: Lab, worker: Worker) -> No
 
 def test_doctor_sees_the_leases_of_a_dead_supervisor_at_once(lab: Lab) -> None:
     worker = Worker(lab)
-    task_id = lab.submit("relax", "structure=cu", str(lab.gate()))
+    task_id = lab.submit("relax", structure="cu", gate=lab.gate().path)
     lab.wait_for_state(task_id, "running")
     worker.process.send_signal(signal.SIGKILL)
     worker.end()
@@ -81,7 +82,7 @@ def test_doctor_sees_the_leases_of_a_dead_supervisor_at_once(lab: Lab) -> None:
 def test_doctor_sees_tasks_that_nobody_works_on_and_queues_that_are_full(lab: Lab) -> None:
     full = {"BACKBURNER_QUEUES": '{"cpu_standard": {"workers": 0, "max_length": 1}}'}
     worker = Worker(lab, "--queue", "gpu_small")
-    lab.submit("add", "a=1")
+    lab.submit("add", a=1)
     queued = findings(lab.json("doctor", code=4, **full), "problem")["queues"]
     assert "waiting in cpu_standard, for which there is no worker" in queued
     refused = lab.run("submit", "add", "a=1", **full)

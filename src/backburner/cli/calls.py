@@ -142,25 +142,31 @@ def watch(place: Place, task_id: TaskId, timeout: Timeout = None) -> None:
 
 
 def _submit(place: Place, tool: str, options: Mapping[str, Any]) -> TaskStatus:
+    """Submit what the command line says. What cuts it short may come after the task was kept, so say so."""
     from ..config import duration_s
+    from ..errors import EngineError
 
     assert place.app is not None, "these verbs need an app"
     learn_tools(place.app)
     schema = place.app.tools.get(tool).input_schema
     ttl, max_runtime = options["ttl"], options["max_runtime"]
-    return place.service.submit(
-        tool,
-        read_inputs(options["inputs"] or (), options["whole"], schema),
-        owner=place.owner or LOCAL_OWNER,
-        queue=options["queue"],
-        priority=options["priority"],
-        tags=options["tags"] or (),
-        ttl_s=None if ttl is None else duration_s(ttl, "ttl"),
-        resources=Resources(
-            max_runtime_s=None if max_runtime is None else duration_s(max_runtime, "max_runtime")
-        ),
-        idempotency_key=options["key"],
-    )
+    inputs = read_inputs(options["inputs"] or (), options["whole"], schema)
+    max_runtime_s = None if max_runtime is None else duration_s(max_runtime, "max_runtime")
+    try:
+        return place.service.submit(
+            tool,
+            inputs,
+            owner=place.owner or LOCAL_OWNER,
+            queue=options["queue"],
+            priority=options["priority"],
+            tags=options["tags"] or (),
+            ttl_s=None if ttl is None else duration_s(ttl, "ttl"),
+            resources=Resources(max_runtime_s=max_runtime_s),
+            idempotency_key=options["key"],
+        )
+    except (KeyboardInterrupt, EngineError):
+        say(f"The task may have been kept; look with: {place.command('ls', '--tool', tool)}")
+        raise
 
 
 def _see_through(place: Place, task_id: str, tool_name: str, timeout: str | None) -> None:

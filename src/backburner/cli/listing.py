@@ -112,8 +112,6 @@ def _watch(place: Place, filters: dict[str, Any]) -> None:
                 watch.wait(_LOOK_AGAIN_S)
                 time.sleep(max(0.0, drawn + _REDRAW_S - time.monotonic()))
                 live.update(picture(), refresh=True)
-    except KeyboardInterrupt:
-        raise typer.Exit from None
     finally:
         watch.close()
 

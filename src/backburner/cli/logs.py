@@ -65,10 +65,7 @@ def logs(
     if not follow_it:
         pass_on_logs(place, task_id, printer, cursor)
         return
-    try:
-        follow(place, task_id, printer, cursor=cursor)
-    except KeyboardInterrupt:
-        raise typer.Exit from None
+    follow(place, task_id, printer, cursor=cursor)
 
 
 class Held:
