@@ -266,7 +266,7 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that a task made: immutable, known by its hash. `path` is relative to the folder of all tasks."""
+    """A file that a task made: immutable, known by its hash. `path` is relative to the tasks' folder."""
 
     artifact_id: str
     task_id: str
