@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_WAITING = 256
 _SEND_S = 5.0
+#: Less than what fits between a server and a client that does not read.
+_WINDOW = 48 * 1024
 
 
 class _AnyNotification(types.Notification[dict[str, Any], str]):
@@ -30,12 +32,17 @@ class Outbox:
 
     `put` returns at once. News of one subject replaces older news of it that has not gone out
     yet, and the oldest subject goes when there are too many. A session that does not take a
-    notification within five seconds does not read them, so it gets no more: with the SDK's HTTP
-    transport an unread stream would in the end hold up the answers to the session's requests.
+    notification within five seconds does not read them, so it gets no more.
+
+    With a `window`, so many bytes go out before the client must show, by answering a ping, that
+    it reads: with the SDK's HTTP transport a stream that is open and full would hold up the
+    answers to the session's requests, and by then it is too late to stop.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, window: int | None = None) -> None:
         self._session = session
+        self._window = window
+        self._unconfirmed = 0
         self._waiting: dict[str, Any] = {}
         self._sender: asyncio.Task[None] | None = None
         self.closed = False
@@ -51,12 +58,21 @@ class Outbox:
 
     async def _send_all(self) -> None:
         while self._waiting and not self.closed:
-            message = self._waiting.pop(next(iter(self._waiting)))
             try:
-                await asyncio.wait_for(self._session.send_notification(message), _SEND_S)
+                async with asyncio.timeout(_SEND_S):
+                    await self._confirm()
+                    message = self._waiting.pop(next(iter(self._waiting)))
+                    self._unconfirmed += len(message.model_dump_json())
+                    await self._session.send_notification(message)
             except Exception as error:
                 logger.info("A session takes no more notifications: %r", error)
                 self.close()
+
+    async def _confirm(self) -> None:
+        """Wait until the client has read what was sent, once there is enough of it."""
+        if self._window is not None and self._unconfirmed > self._window:
+            await self._session.send_request(types.PingRequest(), types.EmptyResult)
+            self._unconfirmed = 0
 
     def close(self) -> None:
         self.closed = True
@@ -65,8 +81,9 @@ class Outbox:
 
 def outbox_of(ctx: RequestContext) -> Outbox:
     """The outbox of the client's connection. It lives as long as the connection does."""
-    state = getattr(connection_of(ctx), "state", None)
-    if state is None:
-        return Outbox(ctx.session)
-    outbox: Outbox = state.setdefault("backburner.outbox", Outbox(ctx.session))
+    over_http = ctx.request is not None
+    state = getattr(connection_of(ctx), "state", {})
+    if "backburner.outbox" not in state:
+        state["backburner.outbox"] = Outbox(ctx.session, _WINDOW if over_http else None)
+    outbox: Outbox = state["backburner.outbox"]
     return outbox

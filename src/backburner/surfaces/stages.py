@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
-from pydantic import ConfigDict
+from pydantic import Field
 
 from ..clock import SystemClock, iso
 from ..errors import BackburnerError, NoClient, ProgressTimeout, TaskNotFound, TokenNotFound
@@ -33,9 +33,9 @@ _clock = SystemClock()
 
 
 class PollParams(types.RequestParams):
-    model_config = ConfigDict(extra="allow")
+    """Which job; the name has no camels, unlike the protocol's own."""
 
-    job_id: str = ""
+    job_id: str = Field(alias="job_id")
 
 
 class Stages:

@@ -1,0 +1,152 @@
+"""A session that never reads its notifications slows nobody, not even itself."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+import uvicorn
+from mcp.client import Client
+from mcp.server.lowlevel import Server
+
+from backburner.surfaces.notifying import Outbox, outbox_of
+
+UPDATES = 5000
+
+
+async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+    """`flood` makes as many updates as the story has, each of its own subject, each two thousand bytes."""
+    if params.name == "flood":
+        outbox = outbox_of(ctx)
+        for number in range(UPDATES):
+            body = {"progressToken": "t", "progress": number, "message": "x" * 2000}
+            outbox.put(f"subject-{number}", "notifications/progress", body)
+            for _ in range(5):
+                await asyncio.sleep(0)  # as many go out as the transport takes
+    return types.CallToolResult(content=[types.TextContent(type="text", text=params.name)])
+
+
+async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=[])
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    server = Server("flooding", on_list_tools=list_tools, on_call_tool=call_tool)
+    listener = socket.create_server(("127.0.0.1", 0))
+    web = uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="error"))
+    task = asyncio.create_task(web.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    finally:
+        web.should_exit = web.force_exit = True
+        await task
+
+
+class Session:
+    """A session of 2025-11-25 over HTTP, by hand."""
+
+    def __init__(self, http: httpx2.AsyncClient, url: str) -> None:
+        self._http, self._url = http, url
+        self._headers = {
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "mcp-protocol-version": "2025-11-25",
+        }
+
+    async def open(self) -> None:
+        info = {"name": "by hand", "version": "1"}
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
+        response = await self._post({"id": 0, "method": "initialize", "params": params})
+        self._headers["mcp-session-id"] = response.headers["mcp-session-id"]
+        await self._post({"method": "notifications/initialized"})
+
+    async def _post(self, message: dict[str, Any]) -> httpx2.Response:
+        return await self._http.post(self._url, headers=self._headers, json={"jsonrpc": "2.0", **message})
+
+    def open_a_stream_and_never_read_it(self) -> socket.socket:
+        host, port = self._url.split("/")[2].split(":")
+        stream = socket.create_connection((host, int(port)))
+        names = ("mcp-session-id", "mcp-protocol-version")
+        headers = "".join(f"{name}: {self._headers[name]}\r\n" for name in names)
+        request = f"GET /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: text/event-stream\r\n{headers}\r\n"
+        stream.sendall(request.encode())
+        assert stream.recv(12) == b"HTTP/1.1 200"  # and not a byte more
+        return stream
+
+    async def call(self, name: str) -> float:
+        """How long a call takes."""
+        started = time.monotonic()
+        message = {"id": name, "method": "tools/call", "params": {"name": name, "arguments": {}}}
+        assert f'"text":"{name}"' in (await self._post(message)).text
+        return time.monotonic() - started
+
+
+async def flood() -> tuple[list[float], list[float]]:
+    async with serving() as url, httpx2.AsyncClient(timeout=20) as http:
+        unread, other = Session(http, url), Session(http, url)
+        await unread.open()
+        await other.open()
+        stream = await asyncio.to_thread(unread.open_a_stream_and_never_read_it)
+        try:
+            await unread.call("flood")
+            own, others = [], []
+            for number in range(20):
+                own.append(await unread.call(f"own-{number}"))
+                others.append(await other.call(f"other-{number}"))
+            return own, others
+        finally:
+            stream.close()
+
+
+def test_five_thousand_updates_that_nobody_reads_slow_no_request() -> None:
+    own, others = asyncio.run(flood())
+    assert max(own) < 2
+    assert max(others) < 2
+
+
+def test_a_session_that_reads_is_told_to_the_end() -> None:
+    async def read() -> None:
+        last = asyncio.Event()
+
+        async def hear(message: Any) -> None:
+            if isinstance(message, types.ProgressNotification) and message.params.progress == UPDATES - 1:
+                last.set()
+
+        async with serving() as url, Client(url, mode="legacy", message_handler=hear) as client:
+            await client.call_tool("flood", {})
+            await asyncio.wait_for(last.wait(), 30)
+
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("subjects", [1, UPDATES])
+def test_an_outbox_keeps_little_whatever_is_put_into_it(subjects: int) -> None:
+    class Stuck:
+        """A session whose client takes nothing."""
+
+        sent = 0
+
+        async def send_notification(self, message: Any) -> None:
+            self.sent += 1
+            await asyncio.Event().wait()
+
+    async def fill() -> None:
+        session = Stuck()
+        outbox = Outbox(session)
+        started = time.monotonic()
+        for number in range(UPDATES):
+            outbox.put(f"{number % subjects}", "notifications/progress", {"progress": number})
+        assert time.monotonic() - started < 1
+        async with asyncio.timeout(5):
+            while not session.sent:
+                await asyncio.sleep(0)
+        assert len(outbox._waiting) <= 256
+        outbox.close()
+
+    asyncio.run(fill())
