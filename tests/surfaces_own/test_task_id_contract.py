@@ -44,9 +44,8 @@ def test_the_validation_checklist(folder: Path) -> None:
         pipe.initialize(experimental={"tool_result": {}})
 
         # 1. Call async tool without `_meta.taskId`: the server rejects.
-        for number, meta in enumerate(
-            ({}, {"taskId": ""}, {"taskId": "  "}, {"taskId": 7}, {"taskId": None})
-        ):
+        bad: list[dict[str, Any]] = [{}, *({"taskId": given} for given in ("", "  ", 7, None))]
+        for number, meta in enumerate(bad):
             refused = run(pipe, f"bad-{number}", {"prompt": "x"}, **meta)
             assert refused["error"]["code"] == -32602
             assert "_meta.taskId" in refused["error"]["message"]
