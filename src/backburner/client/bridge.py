@@ -114,8 +114,8 @@ class Bridge:
         return await self._client.connection.request(ctx.method, given)
 
     async def _list_tools(self, ctx: Context, params: _Params) -> dict[str, Any]:
-        tools = await self._client.connection.listed("tools/list", "tools")
-        shown = [_for_host(tool) for tool in tools if tool["name"] not in _OWN_TOOLS]
+        tools = await self._client.connection.tools(fresh=True)
+        shown = [_for_host(tool) for name, tool in tools.items() if name not in _OWN_TOOLS]
         return {"tools": [*shown, *({"name": name, **tool} for name, tool in _OWN_TOOLS.items())]}
 
     # -- calls

@@ -249,7 +249,9 @@ def _progress(on_update: OnUpdate | None) -> OnProgress:
 def _name_of(target: Any) -> str:
     """What the server is called in errors and in the file of handles."""
     if isinstance(target, str):
-        return target
+        scheme, slashes, rest = target.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"  # without a password
     if isinstance(target, list | tuple):
         return " ".join(map(str, target))
     if command := getattr(target, "command", None):

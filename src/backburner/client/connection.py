@@ -7,9 +7,11 @@ import contextlib
 import logging
 import random
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+import anyio
 import mcp_types as types
 from mcp.client import Client
 from mcp.client.session import ClientSession
@@ -27,7 +29,10 @@ from .extension import TASKS_EXTENSION, NewsExtension, TasksExtension
 logger = logging.getLogger(__name__)
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
+_CONNECT_S = 30.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
+
+T = TypeVar("T")
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 MakeClient = Callable[[TasksExtension], Client]
@@ -79,30 +84,35 @@ class Link:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._over = asyncio.Event()
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opened = asyncio.Event()
+        self._failure = "the connection ended"
         self.ended = asyncio.ensure_future(self._live())
         self.tools: dict[str, dict[str, Any]] | None = None
 
     async def _live(self) -> None:
         try:
             async with self._client:
-                self._opened.set_result(None)
+                self._opened.set()
                 await self._over.wait()
-        except BaseException as error:
-            if not self._opened.done():
-                self._opened.set_exception(ConnectionError(_reason(error)))
-            elif not isinstance(error, Exception | asyncio.CancelledError):
-                raise
-            else:
-                logger.debug("A connection ended: %s", _reason(error))
+        except (Exception, asyncio.CancelledError) as error:
+            self._failure = _reason(error)
+            logger.debug("A connection ended: %s", self._failure)
 
-    async def opened(self) -> None:
-        """Raises ConnectionError if the server cannot be reached."""
+    async def open(self) -> None:
+        """Wait until it is there. Raises ConnectionError if the server cannot be reached."""
+        opened = asyncio.ensure_future(self._opened.wait())
         try:
-            await asyncio.shield(self._opened)
+            waiting = {opened, self.ended}
+            await asyncio.wait(waiting, timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if self.ended.done():
+                raise ConnectionError(self._failure)
+            if not opened.done():
+                raise ConnectionError(f"no answer within {_CONNECT_S:g} s")
         except BaseException:
-            self.end()
+            self.ended.cancel()
             raise
+        finally:
+            opened.cancel()
 
     @property
     def alive(self) -> bool:
@@ -137,6 +147,8 @@ class Link:
         request_id: str | None = None,
     ) -> dict[str, Any]:
         """The raw result. Raises MCPError, and ConnectionError when the connection breaks meanwhile."""
+        if not self.alive:
+            raise ConnectionError(self._failure)
         body: dict[str, Any] = {"method": method, "params": dict(params)}
         if meta:
             body["params"]["_meta"] = dict(meta)
@@ -149,25 +161,24 @@ class Link:
         session._stamp(body, options)
         if method.startswith("tasks/") and isinstance(params.get("taskId"), str):
             options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(params["taskId"])
-        sent = asyncio.ensure_future(session._dispatcher.send_raw_request(method, body["params"], options))
+        return dict(await self.guarded(session._dispatcher.send_raw_request(method, body["params"], options)))
+
+    async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` on the session gives. Raises ConnectionError when the connection breaks meanwhile."""
+        sent = asyncio.ensure_future(work)
         try:
             await asyncio.wait({sent, self.ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not sent.done():
-                raise ConnectionError("the connection ended")
-            return dict(sent.result())
+            if not sent.done() or sent.cancelled():
+                raise ConnectionError(self._failure)
+            return sent.result()
         except MCPError as error:
             if _is_loss(error):
                 raise ConnectionError(str(error)) from error
             raise
-        except OSError:
-            raise
-        except asyncio.CancelledError as error:
-            if sent.cancelled() and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise ConnectionError("the connection ended") from error
-            raise
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise ConnectionError(_reason(error)) from error
         finally:
-            if not sent.done():
-                sent.cancel()
+            sent.cancel()
 
 
 class Connection:
@@ -218,7 +229,7 @@ class Connection:
     async def _connected(self) -> Link:
         extension = TasksExtension if self._tasks else NewsExtension
         link = Link(self._make(extension(on_notification=self.heard)))
-        await link.opened()
+        await link.open()
         return link
 
     async def _reconnected(self) -> Link:
@@ -238,33 +249,28 @@ class Connection:
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """A request that may be sent again: it is, until a connection lives long enough to answer it."""
-        delay_s = 0.0
+        return await self._again_and_again(lambda link: link.request(method, params, **options))
+
+    async def tools(self, *, fresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The server's tools by name, as it lists them; asked for once on each connection, unless `fresh`."""
+        link = await self.link()
+        if fresh or link.tools is None:
+            link.tools = await self._again_and_again(_list_tools)
+        return link.tools
+
+    async def _again_and_again(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """Raises ConnectionLost when no connection holds for long enough in all of `reconnect_s`."""
+        delay_s, since = 0.0, time.monotonic()
         while True:
             link = await self.link()
             try:
-                return await link.request(method, params, **options)
-            except ConnectionError:
+                return await work(link)
+            except ConnectionError as error:
                 link.end()
+                if self._reconnect_s is not None and time.monotonic() - since > self._reconnect_s:
+                    raise ConnectionLost(server=self.server, reason=error) from error
                 await asyncio.sleep(delay_s)  # the next connection may break at this request, too
                 delay_s = min(2 * delay_s or _FIRST_DELAY_S, _LONGEST_DELAY_S)
-
-    async def tools(self) -> dict[str, dict[str, Any]]:
-        """The server's tools by name, as it lists them; asked for once on each connection."""
-        link = await self.link()
-        if link.tools is None:
-            link.tools = {tool["name"]: tool for tool in await self.listed("tools/list", "tools")}
-        return link.tools
-
-    async def listed(self, method: str, key: str) -> list[dict[str, Any]]:
-        """Every page of a list."""
-        found: list[dict[str, Any]] = []
-        params: dict[str, Any] = {}
-        while True:
-            page = await self.request(method, params)
-            found += page[key]
-            if not page.get("nextCursor"):
-                return found
-            params = {"cursor": page["nextCursor"]}
 
     # -- bells
 
@@ -285,6 +291,20 @@ class Connection:
             events.discard(event)
             if not events:
                 self._bells.pop(task_id, None)
+
+
+async def _list_tools(link: Link) -> dict[str, dict[str, Any]]:
+    """By the SDK, which learns from the list what it must put into the headers of calls."""
+    found: dict[str, dict[str, Any]] = {}
+    cursor: str | None = None
+    while True:
+        page = await link.guarded(link.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor)))
+        found |= {
+            tool.name: tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools
+        }
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
 
 
 def _task_named_in(params: Mapping[str, Any]) -> str | None:

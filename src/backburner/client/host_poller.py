@@ -117,7 +117,7 @@ class HostPoller:
             self._arrived,
             poll_s=poll_s,
         )
-        self._fresh = not self.pending
+        self._beginning = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._changes = self._saved = 0
         self._closing = False
@@ -156,13 +156,12 @@ class HostPoller:
         It is kept as pending before it is sent: a host that dies in between loses no result. A
         call that the server refuses is over; `wait` gives the refusal.
         """
-        if self._fresh:
-            # What is in the log already is older than any call of ours.
-            self._fresh = False
-            await self._log.skip_to_end()
         task_id = str(uuid.uuid4())
-        self.pending[task_id] = PendingCall(task_id, tool_name, time.time())
-        self._arrivals[task_id] = asyncio.Event()
+        async with self._beginning:
+            if not self.pending:
+                await self._log.skip_to_end()  # what is there already is older than any call of ours
+            self.pending[task_id] = PendingCall(task_id, tool_name, time.time())
+            self._arrivals[task_id] = asyncio.Event()
         await self._save()
         try:
             meta = {**self.settings.call_meta, self.settings.task_id_key: task_id}
@@ -194,14 +193,15 @@ class HostPoller:
             details = _details(await self.status(task_id))
             await self.abandon(task_id)
             raise NoResultInTime(task_id=task_id, limit_s=limit_s, details=details) from None
-        assert call.prompt is not None, "it has arrived"
+        if call.prompt is None:
+            raise UnknownHandle(task_id=task_id)  # given up by another meanwhile
         result = _output(call.prompt, await self.status(task_id))
         await self.abandon(task_id)
         return result
 
     async def arrived(self, task_id: str) -> None:
-        """Wait until the result is there, without taking it."""
-        if self.pending[task_id].prompt is None:
+        """Wait until the result is there, without taking it, or the call is given up."""
+        if task_id in self.pending and self.pending[task_id].prompt is None:
             self._log.read_while(self._anything_wanted)
             await self._arrivals[task_id].wait()
 
@@ -219,7 +219,7 @@ class HostPoller:
     async def abandon(self, task_id: str) -> None:
         """Wait for this call no more."""
         if self.pending.pop(task_id, None) is not None:
-            del self._arrivals[task_id]
+            self._arrivals.pop(task_id).set()
             await self._save()
 
     async def close(self) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 _CHUNKS_AT_ONCE = 8
@@ -180,8 +183,12 @@ class PromptLog:
 
     async def _read(self, wanted: Callable[[], bool]) -> None:
         while wanted():
-            async with self._lock:
-                found, more = await asyncio.to_thread(self._read_some)
+            try:
+                async with self._lock:
+                    found, more = await asyncio.to_thread(self._read_some)
+            except OSError as error:
+                logger.warning("The prompt log cannot be read now: %s", error)
+                found, more = {}, False
             if found:
                 await self._on_results(found)
             if not more:
