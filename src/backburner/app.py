@@ -15,6 +15,7 @@ from typing import Any, TypeVar, overload
 from .config import Settings, state_folder
 from .engine import Engine
 from .errors import ConfigError
+from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
 from .stores import open_store
@@ -134,6 +135,7 @@ class Backburner:
             self.tools,
             self.settings,
             target=self.target,
+            tasks_folder=tasks_folder(self.data_dir),
             on_submit=self._ring,
         )
 

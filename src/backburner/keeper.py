@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .clock import Clock, SystemClock
 from .config import Settings
+from .folders import remove_task_folder
 from .store import Store
-from .task import is_task_id
 
 _BATCH = 500
 
@@ -66,12 +65,9 @@ class Keeper:
         )
         store.forget_runtimes()
         for task_id in (*swept.expired, *swept.purged):
-            self._remove_folder(task_id)
+            if self._tasks_folder is not None:
+                remove_task_folder(self._tasks_folder, task_id)
         return swept
-
-    def _remove_folder(self, task_id: str) -> None:
-        if self._tasks_folder is not None and is_task_id(task_id):
-            shutil.rmtree(self._tasks_folder / task_id, ignore_errors=True)
 
 
 def _all(sweep: Callable[[], list[str]]) -> list[str]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from . import json_text
@@ -22,6 +23,7 @@ from .clock import Clock, SystemClock
 from .config import Settings
 from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound, TooLarge, UnknownQueue
 from .estimate import Estimator, eta_s, hint, poll_after_ms
+from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
 from .task import (
@@ -94,6 +96,7 @@ class TaskService:
         *,
         clock: Clock | None = None,
         target: str = "",
+        tasks_folder: Path | None = None,
         on_submit: Callable[[Task], None] = lambda task: None,
     ) -> None:
         from .aio import AsyncTaskService
@@ -105,6 +108,7 @@ class TaskService:
         self.aio = AsyncTaskService(self)
         self._clock = clock or SystemClock()
         self._target = target
+        self._tasks_folder = tasks_folder
         self._on_submit = on_submit
         self._estimator = Estimator(store)
 
@@ -320,8 +324,10 @@ class TaskService:
         return self._view(task, self.store.position(task))
 
     def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
-        """Forget a finished task. Raises NotAllowedNow while it is not finished."""
+        """Forget a finished task, and its files. Raises NotAllowedNow while it is not finished."""
         self.store.delete(_check_id(task_id), owner)
+        if self._tasks_folder is not None:
+            remove_task_folder(self._tasks_folder, task_id)
 
     def answer_input(
         self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = LOCAL_OWNER

@@ -106,7 +106,10 @@ class ToolSpec:
         error = best_match(self._validator.iter_errors(inputs))
         if error is not None:
             where = "/".join(str(part) for part in error.absolute_path) or "the top level"
-            reason = error.message if len(error.message) < 300 else error.message[:300] + "…"
+            if self.secrets.intersection(error.absolute_path):
+                reason = f"the value, which is a secret, breaks the rule {error.validator!r}"
+            else:
+                reason = error.message if len(error.message) < 300 else error.message[:300] + "…"
             raise InvalidInputs(tool_name=self.name, field=where, reason=reason)
 
     def masked(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from backburner.errors import BackburnerError, InvalidRequest
+from backburner.errors import BackburnerError, InvalidInputs, InvalidRequest
 from backburner.service import TaskService
 from backburner.store import Asked, Store, TaskQuery
 from backburner.task import InputRequest, Resources, new_task_id
+from backburner.tools import ToolSpec
 from tests.service.conftest import Worker
 
 Call = Callable[[TaskService], Any]
@@ -181,3 +182,16 @@ def test_an_answer_that_is_not_valid_is_refused_and_none_is_taken(
         service.answer_input(task_id, {"a": {"action": "accept", "content": {"colour": "red"}}, "b": answer})
     assert refused.value.code == "invalid_answer"
     assert [question.answered_at for question in store.input_requests(task_id)] == [None, None]
+
+
+def test_a_secret_that_breaks_the_schema_is_not_quoted() -> None:
+    spec = ToolSpec(
+        "login",
+        lambda inputs, context: None,
+        secrets=frozenset({"password"}),
+        input_schema={"type": "object", "properties": {"password": {"type": "string", "minLength": 20}}},
+    )
+    with pytest.raises(InvalidInputs) as refused:
+        spec.check({"password": "hunter2"})
+    assert "password" in str(refused.value)
+    assert "hunter2" not in str(refused.value)

@@ -1,13 +1,17 @@
 """Status, lists, logs and results through the service."""
 
+from pathlib import Path
+
 import pytest
 
+from backburner.config import Settings
 from backburner.errors import NotAllowedNow, NotFinished, TaskNotFound
 from backburner.lifecycle import State
 from backburner.service import TaskService
 from backburner.store import Asked, Failed, Logged, Progressed, Registered, Store, Succeeded
 from backburner.task import Artifact, InputRequest, LogLine, Progress, TaskError
 from backburner.testing import FakeClock
+from backburner.tools import Registry
 from tests.service.conftest import Worker
 
 
@@ -139,3 +143,15 @@ def test_a_task_that_ended_badly_is_retried_cancelled_and_deleted(
     service.delete(task_id)
     with pytest.raises(TaskNotFound):
         service.status(task_id)
+
+
+def test_a_deleted_task_leaves_no_files(
+    store: Store, tools: Registry, worker: Worker, tmp_path: Path
+) -> None:
+    service = TaskService(store, tools, Settings(), tasks_folder=tmp_path)
+    task_id = service.submit("add", {"a": 1}).task_id
+    worker.finish(task_id, Succeeded("3"))
+    (tmp_path / task_id / "artifacts").mkdir(parents=True)
+    service.delete(task_id)
+    assert not (tmp_path / task_id).exists()
+    service.close()

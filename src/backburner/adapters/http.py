@@ -23,9 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..app import Backburner
 from ..errors import BackburnerError
+from ..folders import artifact_file
 from ..surfaces.auth import verifier_of
 from ..surfaces.links import Links
-from ..surfaces.resources import artifact_path
 from .servers import framework_of
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def _download(app: Backburner) -> Any:
             "Cache-Control": "private, no-store",
             "ETag": f'"{artifact.sha256}"',
         }
-        path = artifact_path(app.data_dir, artifact)
+        path = artifact_file(app.data_dir, artifact)
         if not await asyncio.to_thread(path.is_file):
             return PlainTextResponse("This file is gone.\n", status_code=404)
         return FileResponse(path, filename=artifact.name, headers=headers)

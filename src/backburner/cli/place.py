@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..folders import artifact_file, tasks_folder
 from ..task import LOCAL_OWNER
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Place:
             stop()
 
     def file_of(self, artifact: Artifact) -> Path:
-        return self.data_dir / "tasks" / artifact.path
+        return artifact_file(self.data_dir, artifact)
 
     def close(self) -> None:
         if self.app is not None:
@@ -188,5 +189,6 @@ def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
         reason = "there is no such file; `backburner migrate` makes a new store"
         raise StoreError(store=settings.store, reason=reason)
     store = open_store(settings.store, synchronous=settings.synchronous)
-    service = TaskService(store, Registry(), settings)
-    return Place(where, settings, service, data_dir(settings, store.url))
+    folder = data_dir(settings, store.url)
+    service = TaskService(store, Registry(), settings, tasks_folder=tasks_folder(folder))
+    return Place(where, settings, service, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +77,6 @@ def prune(
     if not dry_run:
         for task in forgotten:
             place.service.delete(task.task_id, owner=place.owner)
-            shutil.rmtree(place.data_dir / "tasks" / task.task_id, ignore_errors=True)
     swept = {} if dry_run else _sweep(place)
     if place.as_json:
         print_json({"forgotten": [task.task_id for task in forgotten], **swept, "dry_run": dry_run})
@@ -105,11 +103,11 @@ def _finished_before(place: Place, before: int) -> Iterator[Task]:
 
 def _sweep(place: Place) -> dict[str, list[str]]:
     """One round of the keeper, unless a supervisor's keeper is at it anyway."""
+    from ..folders import tasks_folder
     from ..keeper import Keeper
 
-    keeper = Keeper(
-        place.store, place.settings, f"prune_{os.getpid()}", tasks_folder=place.data_dir / "tasks"
-    )
+    folder = tasks_folder(place.data_dir)
+    keeper = Keeper(place.store, place.settings, f"prune_{os.getpid()}", tasks_folder=folder)
     swept = keeper.sweep()
     if swept is None:
         say("A supervisor keeps this store in order already.")

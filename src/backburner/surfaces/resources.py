@@ -14,7 +14,6 @@ import base64
 import json
 import mimetypes
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
 from ..errors import ArtifactNotFound, BackburnerError
+from ..folders import artifact_file
 from ..service import TaskService
 from ..task import Artifact
 from .access import TaskAccess
@@ -108,21 +108,12 @@ class TaskResources:
 
     def _read_file(self, uri: str, artifact: Artifact, part: _Range) -> dict[str, Any]:
         kind = mimetypes.guess_type(artifact.name)[0] or "application/octet-stream"
-        with artifact_path(self._access.app.data_dir, artifact).open("rb") as file:
+        with artifact_file(self._access.app.data_dir, artifact).open("rb") as file:
             file.seek(part.offset)
             data = file.read(part.length)
         if kind == "application/json" or kind.startswith("text/"):
             return _contents(uri, data, part, artifact.size_bytes, kind, as_text=True)
         return _contents(uri, data, part, artifact.size_bytes, kind, as_text=False)
-
-
-def artifact_path(data_dir: Path, artifact: Artifact) -> Path:
-    """Where an artifact's bytes are. Raises ArtifactNotFound if that were outside the tasks' folder."""
-    tasks = (data_dir / "tasks").resolve()
-    path = (tasks / artifact.path).resolve()
-    if not path.is_relative_to(tasks):
-        raise ArtifactNotFound(artifact_id=artifact.artifact_id)
-    return path
 
 
 def _range_of(uri: str, query: str) -> _Range:
