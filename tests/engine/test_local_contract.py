@@ -16,7 +16,8 @@ class TestLocalEngineOnSqlite(EngineContract):
     @pytest.fixture(scope="class")
     @classmethod
     def app(cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str) -> Iterator[Backburner]:
-        app = contract_app(store=f"sqlite:///{tmp_path_factory.mktemp('engine')}/tasks.db")
+        store = f"sqlite:///{tmp_path_factory.mktemp('engine')}/tasks.db"
+        app = contract_app(store=store, keeper_interval_s=0.2)
         with running(app, shared=True):
             yield app
 
@@ -31,7 +32,8 @@ class TestLocalEngineOnPostgres(EngineContract):
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
             url = urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-            app = contract_app(store=url, data_dir=str(tmp_path_factory.mktemp("engine")))
+            folder = str(tmp_path_factory.mktemp("engine"))
+            app = contract_app(store=url, data_dir=folder, keeper_interval_s=0.2)
             with running(app, shared=True):
                 yield app
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

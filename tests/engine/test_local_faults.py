@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,10 +18,12 @@ from tests.engine.conftest import StartLocal
 from tests.engine.local import Local, kill
 from tests.services import PostgresServer
 
+pytestmark = pytest.mark.slow
+
 LOST_ONCE = ["submit", "claim", "start", "retry", "claim", "start", "succeed"]
 
 
-def begin(local: Local, tool: str = "run_until", **inputs: object) -> str:
+def begin(local: Local, tool: str = "run_until", **inputs: Any) -> str:
     """A task that runs."""
     task_id = local.submit(tool, **inputs)
     local.until_state(task_id, State.RUNNING)
@@ -253,9 +256,8 @@ def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: Start
     assert (task.state, task.attempt) == (State.SUCCEEDED, 3)
 
 
-@pytest.mark.slow
 def test_tasks_go_on_while_the_store_is_away(
-    start_local: StartLocal, postgres_server: PostgresServer, tmp_path: Path
+    postgres_server: PostgresServer, start_local: StartLocal, tmp_path: Path
 ) -> None:
     local = start_local(
         store=postgres_server.url, data_dir=str(tmp_path / "data"), heartbeat_s=0.2, lease_grace_s=1.0

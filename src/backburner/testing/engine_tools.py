@@ -163,6 +163,39 @@ def run_until(folder: str, ctx: TaskContext) -> int:
     return ctx.attempt
 
 
+@app.tool(retries=Retry(max_attempts=1000, backoff_s=0.01, max_backoff_s=0.05, on=("*",)))
+def marked(kind: str, marks: str, seconds: float, ctx: TaskContext) -> str:
+    """Work of a kind, and leave a mark for each moment in which this attempt was at work."""
+    mark = _mark(marks, ctx)
+    mark()
+    if kind == "quick":
+        return kind
+    if kind == "child":
+        # The shell says itself that it is at work, so that one that outlives its runner is seen.
+        script = 'while :; do echo "$1 $2 $(date +%s%N)" >>"$3"; sleep 0.01; done'
+        command = ["timeout", str(seconds), "sh", "-c", script, "sh", ctx.task_id, str(ctx.attempt), marks]
+        subprocess.run(command, check=False, start_new_session=True)
+    if kind == "checkpoint":
+        for step in range(ctx.checkpoint_data or 0, 5):
+            mark()
+            ctx.checkpoint(step + 1)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        ctx.progress(percent=50)
+        time.sleep(0.005)
+        mark()
+        ctx.raise_if_cancelled()
+    return kind
+
+
+def _mark(file: str, ctx: TaskContext) -> Callable[[], None]:
+    def mark() -> None:
+        with Path(file).open("a") as marks:
+            marks.write(f"{ctx.task_id} {ctx.attempt} {time.time_ns()}\n")
+
+    return mark
+
+
 @app.tool
 def talk_until(folder: str) -> int:
     """Say a word now and then until there is a file `go` in the folder; how many there were."""

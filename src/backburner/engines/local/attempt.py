@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...context import scratch_folder
+from ...execution import Assignment, choose_cpus
 from ...store import (
     Cancelled,
     Change,
@@ -56,6 +57,25 @@ class Attempt:
     def sent(self) -> bool:
         """Whether a runner has it."""
         return self.sent_at is not None
+
+    def assignment(self, tasks_folder: Path, max_result_bytes: int, worker_number: int) -> Assignment:
+        """What its runner is told."""
+        task = self.lease.task
+        return Assignment(
+            task_id=task.task_id,
+            attempt=task.attempt,
+            owner=task.owner,
+            tool_name=task.tool_name,
+            inputs=task.inputs or {},
+            checkpoint=self.lease.checkpoint,
+            timeout_at=self.deadline,
+            tags=task.tags,
+            meta=task.meta,
+            resources=task.resources,
+            folder=str(tasks_folder / task.task_id),
+            max_result_bytes=max_result_bytes,
+            cpus=choose_cpus(task.resources.cpu, worker_number),
+        )
 
     # -- what to write
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ...clock import Clock
 from ...config import Settings
 from ...task import TaskError
+from ...task import Worker as WorkerRecord
 from . import processes
 from .attempt import Attempt
 from .nursery import Runner, Zygote
@@ -83,6 +84,23 @@ class Crew:
             for attempt in worker.backlog:
                 yield worker, attempt
 
+    def records(self, host: str, started_at: int, now: int) -> list[WorkerRecord]:
+        """The workers as a store has them."""
+        return [
+            WorkerRecord(
+                worker_id=worker.worker_id,
+                supervisor_id=self._supervisor_id,
+                host=host,
+                queue=worker.queue,
+                state="busy" if worker.attempt else "idle",
+                started_at=started_at,
+                last_heartbeat=now,
+                pid=worker.runner.pid if worker.runner else None,
+                current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
+            )
+            for worker in self.workers
+        ]
+
     # -- getting a runner
 
     def warm(self, target: str) -> None:
@@ -130,7 +148,7 @@ class Crew:
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._settings.max_tasks_per_runner
         if fresh or used_up or runner.spent or runner.zygote in self._retired:
-            runner.signal(signal.SIGKILL)
+            runner.kill()
             self.let_go(worker)
 
     def let_go(self, worker: Worker) -> None:
@@ -149,7 +167,7 @@ class Crew:
             log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, patience_ms)
             runner.requested_at = now
             if runner.pid is not None:
-                runner.signal(signal.SIGKILL)
+                runner.kill()
             else:
                 runner.zygote.kill()
 
@@ -200,7 +218,7 @@ class Crew:
             messages = runner.messages.read()
         except ValueError:  # the tool has written to what is not its own
             log.warning("a runner of %s cannot be understood", runner.zygote.target)
-            runner.signal(signal.SIGKILL)
+            runner.kill()
             messages, runner.messages.dry, runner.messages.ended = [], True, True
         if runner.messages.ended:
             self._unregister(runner.work)

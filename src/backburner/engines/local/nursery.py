@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _PIPE_SIZE = 1 << 18
 _READ_SIZE = 1 << 16
 _SEND_TIMEOUT_S = 5
 _CLOSE_S = 5
-_LOOK_AT_FILES_MS = 250
+_SHARE_FOR_LOOKING = 0.01
 
 
 class Runner:
@@ -96,6 +97,11 @@ class Runner:
         if self.pid is not None:
             processes.kill_group(self.pid, number)
 
+    def kill(self) -> None:
+        if self.pid is not None:
+            processes.kill_group(self.pid)
+            processes.kill(self.pid)  # one that hangs early on has no group of its own yet
+
     def close(self) -> None:
         """Let go of it; an idle runner ends by itself then."""
         if not self.closed:
@@ -137,7 +143,7 @@ class Zygote:
         self._ready = False
         self._waiting: list[Runner] = []
         self._stamps: dict[str, int] = {}
-        self._looked_at = 0
+        self._look_again_at = 0.0
         self._numbers = itertools.count(1)
         self._supervisor_id = supervisor_id
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -205,12 +211,14 @@ class Zygote:
                 on_exit(self.runners.pop(message["exited"]), message["code"])
 
     def files_changed(self) -> bool:
-        """Whether the app on disk is another one than this. Looks only now and then."""
-        now = self._clock.now_ms()
-        if now - self._looked_at < _LOOK_AT_FILES_MS:
+        """Whether the app on disk is another one than this. Spends no more than its share on looking."""
+        began = time.perf_counter()
+        if began < self._look_again_at:
             return False
-        self._looked_at = now
-        return any(_stamp(file) != stamp for file, stamp in self._stamps.items())
+        changed = any(_stamp(file) != stamp for file, stamp in self._stamps.items())
+        ended = time.perf_counter()
+        self._look_again_at = ended + (ended - began) / _SHARE_FOR_LOOKING
+        return changed
 
     def kill(self) -> None:
         """End it at once. Its runners die with it; what they leave behind is its parent's."""

@@ -47,6 +47,11 @@ def kill_group(group: int, signal_number: int = signal.SIGKILL) -> None:
         os.killpg(group, signal_number)
 
 
+def kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def end_children(spare: Collection[int] = ()) -> None:
     """Kill and bury every child of this process but those to spare, and what they leave behind.
 
@@ -55,7 +60,7 @@ def end_children(spare: Collection[int] = ()) -> None:
     """
     while doomed := children() - set(spare):
         for pid in doomed:
-            _kill(pid)
+            kill(pid)
         for pid in doomed:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
@@ -74,14 +79,9 @@ def end_tagged(variable: str, value: str, *, patience_s: float = 1.0, give_up_s:
             return False
         if waited_s > patience_s:
             for pid in pids:
-                _kill(pid)
+                kill(pid)
         time.sleep(0.005)
     return True
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 # -- looking -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import logging
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ...clock import Clock, SystemClock
 from ...config import Settings
 from ...context import scratch_folder
 from ...errors import StoreError, TaskNotFound
-from ...execution import Assignment, choose_cpus
+from ...folders import tasks_folder
 from ...lifecycle import State
 from ...store import (
     ANYTHING,
@@ -37,13 +37,13 @@ from ...store import (
     Store,
 )
 from ...task import Artifact, InputRequest, Progress, TaskError
-from ...task import Worker as WorkerRecord
 from . import processes, work_is_left
 from .attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, Attempt
 from .crew import Crew, Worker
 from .housekeeping import Housekeeping, take_over
 from .pace import Pace
 from .task_log import TaskLog
+from .wakeups import waking_signals
 
 log = logging.getLogger("backburner.supervisor")
 
@@ -71,7 +71,7 @@ class Supervisor:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._tasks_folder = data_dir / "tasks"
+        self._tasks_folder = tasks_folder(data_dir)
         self._id = supervisor_id
         self._clock = clock or SystemClock()
         self._host = socket.gethostname()
@@ -96,7 +96,7 @@ class Supervisor:
 
         Whether it was idle and so left by itself; else it was told to stop.
         """
-        with self._signals():
+        with waking_signals(self._selector, self._drain):
             try:
                 take_over(self._store, self._id)
                 self._heartbeat(self._clock.now_ms())
@@ -138,30 +138,12 @@ class Supervisor:
             return False
         return not work_is_left(self._store, self._settings, held=False)
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """A signal wakes the loop: the first one drains, the second hands everything back at once."""
-        reader, writer = socket.socketpair()
-        for end in (reader, writer):
-            end.setblocking(False)
-
-        def drain(number: int, frame: object) -> None:
-            now = self._clock.now_ms()
-            grace_ms = int(self._settings.drain_grace_s * 1000) if self._drained_at is None else 0
-            self._drained_at = now + grace_ms
-            self._next_look = now
-
-        handlers = {number: signal.signal(number, drain) for number in (signal.SIGTERM, signal.SIGINT)}
-        previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(previous)
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            reader.close()
-            writer.close()
+    def _drain(self) -> None:
+        """On the first signal finish what runs, on the second hand everything back at once."""
+        now = self._clock.now_ms()
+        grace_ms = int(self._settings.drain_grace_s * 1000) if self._drained_at is None else 0
+        self._drained_at = now + grace_ms
+        self._next_look = now
 
     def _soon(self, moment: int) -> None:
         """Look at the attempts at that moment at the latest."""
@@ -266,29 +248,14 @@ class Supervisor:
             attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline, at=now))
             if attempt.lease.task.resources.memory_mb is not None and runner.pid is not None:
                 attempt.memory_before_mb = processes.memory_mb(runner.pid)
-            if not runner.send("run", self._assignment(worker, attempt).to_json()):
-                runner.signal(signal.SIGKILL)  # it is gone, or takes nothing in; its end is heard
+            assignment = attempt.assignment(
+                self._tasks_folder, self._settings.max_result_bytes, worker.number
+            )
+            if not runner.send("run", assignment.to_json()):
+                runner.kill()  # it is gone, or takes nothing in; its end is heard
             self._soon(now + _LOOK_EVERY_MS if attempt.watched else attempt.deadline or _NEVER)
             if worker.backlog:
                 self._soon(now + _BACKLOG_WAITS_MS)
-
-    def _assignment(self, worker: Worker, attempt: Attempt) -> Assignment:
-        task = attempt.lease.task
-        return Assignment(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            owner=task.owner,
-            tool_name=task.tool_name,
-            inputs=task.inputs or {},
-            checkpoint=attempt.lease.checkpoint,
-            timeout_at=attempt.deadline,
-            tags=task.tags,
-            meta=task.meta,
-            resources=task.resources,
-            folder=str(self._tasks_folder / task.task_id),
-            max_result_bytes=self._settings.max_result_bytes,
-            cpus=choose_cpus(task.resources.cpu, worker.number),
-        )
 
     # -- what runners do
 
@@ -365,7 +332,7 @@ class Supervisor:
         self._next_look = _NEVER
         for worker, attempt in list(self._crew.attempts()):
             if self._drained_at is not None:
-                self._drain(worker, attempt, now)
+                self._give_up(worker, attempt, now)
             elif not attempt.sent and worker.attempt is not attempt:
                 self._let_others_have(worker, attempt, now)
             self._enforce(worker, attempt, now)
@@ -378,7 +345,7 @@ class Supervisor:
             if changes := attempt.take():
                 self._unwritten.append((attempt.lease, changes))
 
-    def _drain(self, worker: Worker, attempt: Attempt, now: int) -> None:
+    def _give_up(self, worker: Worker, attempt: Attempt, now: int) -> None:
         assert self._drained_at is not None, "asked while draining"
         reason = "The supervisor was told to stop."
         if attempt.sent and now < self._drained_at:
@@ -424,7 +391,7 @@ class Supervisor:
                 attempt.stop(error, now)
         if attempt.kill_at is not None and now >= attempt.kill_at:
             attempt.kill_at = now + 1000
-            runner.signal(signal.SIGKILL)
+            runner.kill()
 
     # -- writing
 
@@ -464,7 +431,9 @@ class Supervisor:
         held = list(self._crew.attempts())
         try:
             self._house.heartbeats_arrive = False
-            views = self._store.heartbeat([attempt.lease for _, attempt in held], self._records(now))
+            views = self._store.heartbeat(
+                [attempt.lease for _, attempt in held], self._crew.records(self._host, self._started_at, now)
+            )
             self._house.heartbeats_arrive = True
         except StoreError as error:
             self._store_failed(error)
@@ -475,22 +444,6 @@ class Supervisor:
             elif view.state is State.CANCEL_REQUESTED:
                 self._cancel(worker, attempt)
         self._claimable.update(self._settings.queues)  # in case a doorbell was not heard
-
-    def _records(self, now: int) -> list[WorkerRecord]:
-        return [
-            WorkerRecord(
-                worker_id=worker.worker_id,
-                supervisor_id=self._id,
-                host=self._host,
-                queue=worker.queue,
-                state="busy" if worker.attempt else "idle",
-                started_at=self._started_at,
-                last_heartbeat=now,
-                pid=worker.runner.pid if worker.runner else None,
-                current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
-            )
-            for worker in self._crew.workers
-        ]
 
     def _store_failed(self, error: StoreError) -> None:
         """Keep what is to be written, and try again shortly."""

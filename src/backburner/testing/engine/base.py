@@ -75,7 +75,7 @@ class Work:
         return self.store.events(task_id)
 
 
-def eventually(condition: Callable[[], T], *, within_s: float = PATIENCE_S) -> T:
+def eventually(condition: Callable[[], T | None], *, within_s: float = PATIENCE_S) -> T:
     """The first true value of `condition`, which must come within that time."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
