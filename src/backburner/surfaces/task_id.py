@@ -82,9 +82,9 @@ class TaskIdCalls:
 
     async def _catch_up(self) -> None:
         await self._access.ready()
-        run = self._access.service.aio.run
-        await run(self._log.catch_up)
-        for task_id, owner in await run(self._log.unfinished):
+        # Not on the service's threads, which a server without tasks never needs.
+        await asyncio.to_thread(self._log.catch_up)
+        for task_id, owner in await asyncio.to_thread(self._log.unfinished):
             self._do(self._follow(task_id, owner))
 
     async def _follow(self, task_id: str, owner: str) -> None:
