@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 import mcp_types as types
@@ -48,6 +49,8 @@ class Attachment:
         self._patterns = dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in slow}
         self._pipeline = Pipeline(server)
         self._learned = False
+        # Asked for each call of each tool, so also of the fast ones.
+        self._options = lru_cache(maxsize=4096)(self._match)
         self.schemas: dict[str, Mapping[str, Any]] = {}
         for pattern, options in self._patterns.items():
             tool_options(pattern, **options)  # so that a mistake shows at once
@@ -78,7 +81,7 @@ class Attachment:
         spec = self.find(name)
         return self.schemas.get(name) if spec is None else spec.input_schema
 
-    def _options(self, name: str) -> Mapping[str, Any] | None:
+    def _match(self, name: str) -> Mapping[str, Any] | None:
         for pattern, options in self._patterns.items():
             if fnmatchcase(name, pattern):
                 return options
