@@ -2,10 +2,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
 
-# Debian packages of the real services that the tests use, and the programs that show they are there.
-SERVICE_PACKAGES := postgresql tmux
-SERVICES_PRESENT := command -v tmux && { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; }
-
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast check services bench demo clean
 
@@ -26,15 +22,21 @@ check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/lint-imports
 
 # Without root, or without the network, the tests say what is missing: they skip, and under CI=true they fail.
-services: ## Install the services that the tests use, when root and absent
-	@if { $(SERVICES_PRESENT); } >/dev/null 2>&1; then :; \
+services: $(READY) ## Install what the tests use: services, when root and absent, and clients of others
+	@missing=; \
+	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
+	command -v tmux >/dev/null || missing="$$missing tmux"; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| missing="$$missing postgresql"; \
+	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-		echo "services: not installed, and not root on Debian; install: $(SERVICE_PACKAGES)"; \
+		echo "services: not installed, and not root on Debian; install:$$missing"; \
 	else \
 		export DEBIAN_FRONTEND=noninteractive; \
-		{ apt-get update -q && apt-get install -qy --no-install-recommends $(SERVICE_PACKAGES); } \
-			|| echo "services: could not install: $(SERVICE_PACKAGES)"; \
+		{ apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
+			|| echo "services: could not install:$$missing"; \
 	fi
+	@$(BIN)/python -m tests.interop.environment
 
 bench: $(READY) ## Run the benchmarks
 	$(BIN)/python -m benchmarks
@@ -43,7 +45,7 @@ demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo
 
 clean: ## Remove the virtual environment, builds and caches
-	rm -rf .venv dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .interop dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml

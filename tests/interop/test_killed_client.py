@@ -1,0 +1,78 @@
+"""What a client started outlives it, and its server."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.interop import environment
+from tests.surfaces.harness import SCRIPT, Deployment, connect
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    made = Deployment(tmp_path)
+    yield made
+    made.close()
+
+
+def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
+    """A client over stdio starts a task, and while that runs the `doomed` are killed; gives the task's id."""
+    command = [sys.executable, str(environment.CLIENTS / "leaving.py"), sys.executable, str(SCRIPT)]
+    client = subprocess.Popen(
+        [*command, deployment.kind, "stdio"], env=deployment.environment, stdout=subprocess.PIPE, text=True
+    )
+    assert client.stdout is not None
+    task_id = client.stdout.readline().strip()
+    assert task_id
+    (server,) = psutil.Process(client.pid).children()
+    victims: list[psutil.Process] = {
+        "client": [],
+        "client and server": [server],
+        "every process": [server, *server.children(recursive=True)],
+    }[doomed]
+    client.kill()
+    for victim in victims:
+        victim.kill()
+    client.wait()
+    client.stdout.close()
+    # A server whose client is gone goes by itself.
+    assert psutil.wait_procs([server, *victims], timeout=10)[1] == []
+    return task_id
+
+
+@pytest.mark.parametrize(
+    ("era", "doomed", "attempts"),
+    [
+        ("2025", "client", 1),
+        ("2026", "client", 1),
+        ("2026", "client and server", 1),
+        # With the supervisor the runner is gone, so the task begins again.
+        ("2026", "every process", 2),
+    ],
+)
+def test_a_new_client_finds_the_task_of_a_killed_one(
+    deployment: Deployment, era: str, doomed: str, attempts: int
+) -> None:
+    task_id = start_and_be_killed(deployment, doomed)
+
+    async def find_and_wait() -> dict[str, Any]:
+        async with connect(deployment.stdio(), era) as peer:
+            found = await peer.tool("list_tasks")
+            assert [task["task_id"] for task in found["tasks"]] == [task_id]
+            # One call waits no longer than the server thinks that its client does.
+            while not (waited := await peer.tool("wait_for_task", task_id=task_id, timeout_s=30))["finished"]:
+                pass
+            result: dict[str, Any] = await peer.tool("get_task_result", task_id=task_id)
+            return {**waited, **result}
+
+    found = asyncio.run(asyncio.wait_for(find_and_wait(), 60))
+    assert (found["state"], found["result"]) == ("succeeded", "slow done n=150")
+    assert found["attempt"] == attempts
