@@ -19,6 +19,7 @@ def test_a_call_prints_the_result_and_nothing_else_to_stdout(lab: Lab, worker: W
     assert "backburner artifacts get tsk_" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_call_starts_a_supervisor_when_there_is_none_and_it_leaves_again(lab: Lab) -> None:
     done = lab.run("call", "add", "a=1")
     assert (done.returncode, done.stdout) == (0, "3\n")
@@ -60,6 +61,7 @@ def test_inputs_that_do_not_fit_are_a_usage_error(lab: Lab) -> None:
         assert reason in " ".join(done.stderr.replace("│", " ").split())
 
 
+@pytest.mark.slow
 def test_submit_returns_at_once_and_the_result_can_be_waited_for(lab: Lab, worker: Worker) -> None:
     gate = lab.gate()
     submitted = lab.json(
@@ -113,6 +115,7 @@ def test_an_interrupt_loses_nothing_and_says_how_to_come_back(lab: Lab, worker: 
     assert lab.run(*command[1:]).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_question_is_shown_and_can_be_answered(lab: Lab, worker: Worker) -> None:
     task_id = lab.submit("ask")
     lab.wait_for_state(task_id, "input_required")

@@ -44,6 +44,7 @@ def test_help_and_completion_import_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_the_shell_completes_verbs_tools_states_and_task_ids(lab: Lab, worker: Worker) -> None:
     task_id = lab.submit("add", a=1)
 

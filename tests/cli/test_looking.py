@@ -19,6 +19,7 @@ def test_an_empty_store_has_no_tasks_and_that_is_no_error(lab: Lab) -> None:
     assert "No workers." in lab.run("workers").stderr
 
 
+@pytest.mark.slow
 def test_a_status_has_the_fields_that_get_task_status_has(lab: Lab, worker: Worker) -> None:
     gate = lab.gate()
     task_id = lab.submit("relax", structure="cu", gate=gate.path)
@@ -97,6 +98,7 @@ def test_logs_come_by_page_by_tail_and_as_they_are_written(lab: Lab, worker: Wor
     assert lab.run("logs", task_id, "--tail", "1").stdout == "done\n"
 
 
+@pytest.mark.slow
 def test_artifacts_are_listed_and_fetched_and_checked(lab: Lab, worker: Worker) -> None:
     task_id = lab.submit("relax", structure="cu")
     lab.wait_for_state(task_id, "succeeded")
@@ -115,6 +117,7 @@ def test_artifacts_are_listed_and_fetched_and_checked(lab: Lab, worker: Worker) 
     assert list((lab.folder / "there").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_task_is_cancelled_and_runs_once_more(lab: Lab, worker: Worker) -> None:
     gate = lab.gate()
     task_id = lab.submit("relax", structure="cu", gate=gate.path)

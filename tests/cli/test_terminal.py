@@ -86,6 +86,19 @@ def test_doctor_reports_a_healthy_place_and_a_dead_supervisor(
     assert_matches(terminal.wait_for(r"code 4\n\$"), "doctor_dead_supervisor", lab)
 
 
+def test_an_answer_is_asked_of_the_person_at_the_terminal(
+    lab: Lab, worker: Worker, terminal: Terminal
+) -> None:
+    task_id = lab.submit("ask")
+    lab.wait_for_state(task_id, "input_required")
+    terminal.type(f"backburner answer {task_id}")
+    terminal.wait_for(r"Which element\?\nelement:")
+    terminal.key("29")
+    terminal.key("Enter")
+    lab.wait_for_state(task_id, "succeeded")
+    assert lab.task(task_id).result == "accept {'element': '29'}"
+
+
 def test_ctrl_c_at_a_worker_lets_its_task_finish(lab: Lab, terminal: Terminal) -> None:
     gate = lab.gate()
     task_id = lab.submit("relax", structure="cu", gate=gate.path)

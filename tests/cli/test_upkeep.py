@@ -48,6 +48,7 @@ def test_migrate_makes_a_store(lab: Lab) -> None:
     assert (lab.folder / "new.db").exists()
 
 
+@pytest.mark.slow
 def test_prune_forgets_finished_tasks_and_their_files(lab: Lab, worker: Worker) -> None:
     task_id = lab.submit("relax", structure="cu")
     lab.wait_for_state(task_id, "succeeded")
@@ -66,6 +67,7 @@ def test_doctor_finds_nothing_in_a_healthy_place(lab: Lab, worker: Worker) -> No
     assert findings(report, "ok").keys() == checks
 
 
+@pytest.mark.slow
 def test_doctor_sees_the_leases_of_a_dead_supervisor_at_once(lab: Lab) -> None:
     worker = Worker(lab)
     task_id = lab.submit("relax", structure="cu", gate=lab.gate().path)

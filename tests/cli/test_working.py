@@ -15,6 +15,7 @@ def test_a_second_worker_is_told_who_works_already(lab: Lab, worker: Worker) -> 
     assert f"already: pid {worker.process.pid}" in second.stderr
 
 
+@pytest.mark.slow
 def test_the_first_signal_lets_the_task_finish_and_leaves_the_rest_in_the_queue(lab: Lab) -> None:
     worker = Worker(lab, "--queue", "cpu_standard=1")
     gate = lab.gate()
@@ -28,6 +29,7 @@ def test_the_first_signal_lets_the_task_finish_and_leaves_the_rest_in_the_queue(
     assert (lab.task(task_id).state, lab.task(waiting).state) == ("succeeded", "queued")
 
 
+@pytest.mark.slow
 def test_the_second_signal_hands_back_and_costs_no_try(lab: Lab) -> None:
     worker = Worker(lab)
     task_id = lab.submit("relax", structure="cu", gate=lab.gate().path)
