@@ -189,7 +189,8 @@ class _Sync:
                 continue
             kind = stat.S_IFMT(status.st_mode)
             if kind == stat.S_IFREG:
-                listing.append((entry.name, *_identity(status)))
+                inode = status.st_ino & _SIGNED_64
+                listing.append((entry.name, status.st_size, status.st_mtime_ns, inode))
             elif kind != stat.S_IFDIR:
                 reason = (
                     _about_link(entry.path) if kind == stat.S_IFLNK else _KINDS.get(kind, "no plain file")

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from backburner.context import TaskContext
 
 from .conversion import SUFFIXES
-from .tree import Problems, shown
+from .tree import Problems, require_extra, shown
 
 Format = Literal["markdown", "html", "csv", "json", "text"]
 
@@ -41,8 +41,10 @@ def wksm_transform_batch(
     document that cannot be converted is reported and does not stop the others.
     """
     began = time.perf_counter()
+    require_extra()
     problems = Problems()
     jobs = list(_plan(paths, to, Path(folder).expanduser().absolute() if folder else None, problems))
+    processed = len(jobs) + len(problems)
     outcomes = _convert_all(jobs, to, overwrite, ctx)
     report = []
     for job, outcome in zip(jobs, outcomes, strict=True):
@@ -50,7 +52,6 @@ def wksm_transform_batch(
         if outcome not in _DONE:
             problems.add(job.source, outcome)
     written = outcomes.count("written")
-    processed = len(report) + len(problems) - sum(outcome not in _DONE for outcome in outcomes)
     content = json.dumps({"to": to, "files": report, "problems": problems}, indent=1)
     ctx.artifact(content.encode(), "report.json", kind="report")
     return {

@@ -16,7 +16,7 @@ from typing import Any
 from backburner.context import TaskContext
 
 from .notes import Link, Note, read_note
-from .tree import Problems, database_path, folder_at, open_database, shown
+from .tree import Problems, database_path, folder_at, open_database, require_extra, shown
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vault (path TEXT PRIMARY KEY, indexed_at REAL NOT NULL);
@@ -78,6 +78,7 @@ def wksm_vault_index(path: str, database: str | None = None, *, ctx: TaskContext
     wksm_vault_search. The index is in the user's state folder, or where `database` says.
     """
     began = time.perf_counter()
+    require_extra()
     root = folder_at(path)
     where = database_path("vault", root, database)
     with open_database(where, _SCHEMA) as connection:
