@@ -82,7 +82,8 @@ class Backburner:
         """Mark a function as a slow tool. It stays callable as it is.
 
         Options: `name`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
-        `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`.
+        `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
+        `requires_task_id`, `suggest`.
         """
 
         def mark(function: F) -> F:
