@@ -123,7 +123,7 @@ def test_a_task_goes_on_while_its_server_is_killed_and_restarted(
 
     local = start_local(store=store)
     supervisor = local.supervisor().pid
-    assert local.store.get(task_id).state is State.RUNNING
+    local.until_state(task_id, State.RUNNING)
     release(tmp_path)
     assert local.end(task_id).result == 1
     assert local.trail(task_id) == ["submit", "claim", "start", "succeed"]
