@@ -228,8 +228,8 @@ class Surfaces:
 
     async def _call_slow_tool(self, ctx: RequestContext, spec: ToolSpec, token: CallToken) -> HandlerResult:
         validate(ctx)
-        task_id = given_task_id(ctx, spec)
         way = Way.PLAIN if spec.requires_task_id else choose_way(ctx, spec)
+        task_id = given_task_id(ctx, spec) if way is Way.PLAIN else None
         if way is Way.TASK_2025:
             return await self.tasks_2025.create(ctx, spec)
         try:

@@ -242,17 +242,17 @@ HANDLE_SCHEMA: dict[str, Any] = {
 
 
 def handle(status: TaskStatus, prefix: str | None = "") -> dict[str, Any]:
-    """Stage 1: the task's id, how long it will take, and in a sentence what to do next.
+    """Stage 1: the task's id, how long it will take, and in two sentences what to do next.
 
     `prefix` is that of the task tools, and None when the client does not have them.
     """
     left_s = status.eta_s if status.eta_s is not None else status.task.estimate_s
-    takes = "" if left_s is None else f" It should take about {span(left_s)}."
-    text = f"{status.task.tool_name} goes on in the background as task {status.task_id}.{takes}"
+    takes = "" if left_s is None else f", which should take about {span(left_s)}"
+    text = f"{status.task.tool_name} goes on in the background as task {status.task_id}{takes}."
     if prefix is not None:
         text += (
-            f" Call {prefix}wait_for_task with this task_id to wait for it,"
-            f" and {prefix}get_task_result for its result when it is done."
+            f" When you want its result, call {prefix}wait_for_task with this task_id,"
+            " and again for as long as `finished` is false."
         )
     data = {
         "job_id": status.task_id,
