@@ -86,6 +86,12 @@ def gates(folder: str, n: int = 3, *, ctx: TaskContext) -> str:
     return _wait_for_gates(folder, n, ctx)
 
 
+@bb.tool(answer="handle")
+def gates_in_background(folder: str, n: int = 1, *, ctx: TaskContext) -> str:
+    """The same; a client without tasks gets a handle."""
+    return _wait_for_gates(folder, n, ctx)
+
+
 @bb.tool(requires_task_id=True)
 def gates_by_task_id(folder: str, n: int = 1, *, ctx: TaskContext) -> str:
     """The same for a host of the TaskId contract."""

@@ -54,28 +54,27 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     assert "cancelled" in seen["after"][0]
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(
-    stage: Stage, gates: Gates, mode: str
-) -> None:
-    settings = Settings.load("bridge", {"patience_s": 0.3}, {})
+async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(stage: Stage, tmp_path: Path) -> None:
     with stage.http() as server:
-        async with (
-            Bridge(server.url, settings=settings).serving() as bridge,
-            Client(bridge, mode=mode) as host,
-        ):
-            assert "gates" in [tool.name for tool in (await host.list_tools()).tools]
-            held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 0})
-            assert held.structured_content is not None
-            task_id = held.structured_content["data"]["job_id"]
-            gates.end()
-            result = held
-            while task_id in result.content[0].text:  # type: ignore[union-attr]
-                result = await host.call_tool("wait_for_task", {"task_id": task_id})
-            assert result.content[0].text == "passed 0 gates"  # type: ignore[union-attr]
-            assert (await host.list_resource_templates()).resource_templates
-            logs = await host.read_resource(f"task://{task_id}/logs")
-            assert logs.contents[0].uri == f"task://{task_id}/logs"
+        for mode in ("legacy", "auto"):
+            await the_host(server.url, mode, Gates(tmp_path / mode))
+
+
+async def the_host(url: str, mode: str, gates: Gates) -> None:
+    settings = Settings.load("bridge", {"patience_s": 0.3}, {})
+    async with Bridge(url, settings=settings).serving() as bridge, Client(bridge, mode=mode) as host:
+        assert "gates" in [tool.name for tool in (await host.list_tools()).tools]
+        held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 0})
+        assert held.structured_content is not None
+        task_id = held.structured_content["data"]["job_id"]
+        gates.end()
+        result = held
+        while task_id in result.content[0].text:  # type: ignore[union-attr]
+            result = await host.call_tool("wait_for_task", {"task_id": task_id})
+        assert result.content[0].text == "passed 0 gates"  # type: ignore[union-attr]
+        assert (await host.list_resource_templates()).resource_templates
+        logs = await host.read_resource(f"task://{task_id}/logs")
+        assert logs.contents[0].uri == f"task://{task_id}/logs"
 
 
 async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(stage: Stage) -> None:

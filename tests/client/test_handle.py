@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,78 +18,116 @@ from backburner.client import (
     BackburnerClient,
     NotOffered,
     TaskDisplay,
+    TaskHandle,
     TaskProgress,
     TaskWasCancelled,
     Update,
 )
 from backburner.client.display import plain
 from backburner.client.errors import DamagedDownload
+from backburner.client.speech import Bell
 from tests.client.stage import SEED, Gates, Stage, until
 
 MODES = ["auto", "legacy"]
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_files_are_downloaded_and_checked(stage: Stage, tmp_path: Path, transport: str) -> None:
+def text_of(result: types.CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+async def test_files_are_downloaded_and_checked(stage: Stage, tmp_path: Path) -> None:
     """Over HTTP by their links, over stdio a range at a time."""
     with stage.http() as server:
-        async with BackburnerClient(server.url if transport == "http" else stage.stdio()) as client:
+        async with BackburnerClient(server.url) as client:
             handle = await client.start("make_files")
             await handle.result()
-            files = {artifact.name: artifact for artifact in await handle.artifacts()}
-            assert (files["data.bin"].download_url is not None) == (transport == "http")
-            (tmp_path / "to").mkdir()
-            for name, content in (
-                ("data.bin", bytes(range(256)) * 6000),
-                ("notes.txt", "größer\n".encode() * 200_000),
-            ):
-                path = await files[name].download(tmp_path / "to")
-                assert path == tmp_path / "to" / name
-                assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(content).digest()
-            damaged = type(files["data.bin"])(**{**vars(files["data.bin"]), "sha256": "0" * 64})
-            with pytest.raises(DamagedDownload):
-                await damaged.download(tmp_path / "damaged")
-            assert not (tmp_path / "damaged").exists()
-            assert len(list((tmp_path / "to").iterdir())) == 2
+        for number, target in enumerate((server.url, stage.stdio())):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            async with BackburnerClient(target) as client:
+                await download(await client.resume(handle.task_id), folder, by_link=target == server.url)
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_question_is_answered_by_the_handle(stage: Stage, mode: str) -> None:
-    with stage.http() as server:
-        async with BackburnerClient(server.url, mode=mode) as client:
-            handle = await client.start("ask")
-            asked: list[Any] = []
-            async for update in handle.watch():
-                for key, question in update.questions.items():
-                    asked.append(question["params"]["message"])
-                    await handle.answer({key: {"name": "Ada"}})
-            assert asked == ["Your name?"]
-            assert (await handle.result()).content[0].text == "Hello, Ada!"  # type: ignore[union-attr]
+async def download(handle: TaskHandle, folder: Path, *, by_link: bool) -> None:
+    files = {artifact.name: artifact for artifact in await handle.artifacts()}
+    assert (files["data.bin"].download_url is not None) == by_link
+    for name, content in (
+        ("data.bin", bytes(range(256)) * 6000),
+        ("notes.txt", "größer\n".encode() * 200_000),
+    ):
+        path = await files[name].download(folder)
+        assert path == folder / name
+        assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(content).digest()
+    damaged = replace(files["data.bin"], sha256="0" * 64)
+    with pytest.raises(DamagedDownload):
+        await damaged.download(folder / "damaged")
+    assert sorted(os.listdir(folder)) == ["data.bin", "notes.txt"], "a damaged file is not kept"
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_question_is_answered_by_the_callback_and_refused_without_one(
-    stage: Stage, mode: str
-) -> None:
+async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_all(stage: Stage) -> None:
     async def ada(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     with stage.http() as server:
-        for callback, text in ((ada, "Hello, Ada!"), (None, "no: cancel")):
-            async with BackburnerClient(server.url, mode=mode, elicitation_callback=callback) as client:
-                result = await asyncio.wait_for(client.call("ask"), 20)
-                assert result.content[0].text == text  # type: ignore[union-attr]
+        for mode in MODES:
+            async with BackburnerClient(server.url, mode=mode) as client:
+                handle = await client.start("ask")
+                asked: list[Any] = []
+                async for update in handle.watch():
+                    for key, question in update.questions.items():
+                        asked.append(question["params"]["message"])
+                        await handle.answer({key: {"name": "Grace"}})
+                assert asked == ["Your name?"]
+                assert text_of(await handle.result()) == "Hello, Grace!"
+                # A call has nobody who could answer, so it refuses.
+                assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "no: cancel"
+            async with BackburnerClient(server.url, mode=mode, elicitation_callback=ada) as client:
+                assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "Hello, Ada!"
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "legacy"}], ids=MODES)
-async def test_cancelling_is_told_as_such(stage: Stage, gates: Gates, options: dict[str, Any]) -> None:
+async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(stage: Stage, gates: Gates) -> None:
     with stage.http() as server:
-        async with BackburnerClient(server.url, **options) as client:
-            handle = await client.start("gates", folder=str(gates.folder))
-            await handle.cancel()
-            with pytest.raises(TaskWasCancelled):
-                await handle.result()
-            await handle.cancel()
+        for mode in MODES:
+            async with BackburnerClient(server.url, mode=mode) as client:
+                handle = await client.start("gates", folder=str(gates.folder))
+                await handle.cancel()
+                with pytest.raises(TaskWasCancelled):
+                    await handle.result()
+                await handle.cancel()
+
+
+@pytest.mark.parametrize(
+    ("options", "tool"),
+    [
+        ({}, "gates"),
+        ({"mode": "legacy"}, "gates"),
+        ({"mode": "legacy", "tasks": False}, "gates_in_background"),
+    ],
+    ids=["2026", "2025", "two-stage"],
+)
+async def test_the_end_is_told_by_a_notification(
+    stage: Stage, gates: Gates, options: dict[str, Any], tool: str
+) -> None:
+    async with BackburnerClient(stage.stdio(), **options) as client:
+        handle = await client.start(tool, folder=str(gates.folder), n=1)
+        async with handle._speech.listening(handle.task_id) as bell:
+            gates.open(1)
+            await until(lambda: gates.passed(1))
+            if not options:
+                await until(lambda: bell.trusted)  # so it is not polled
+            await until(lambda: not rung(bell))  # nothing happens any more
+            gates.end()
+            await until(bell.event.is_set)
+        assert text_of(await handle.result()) == "passed 1 gates"
+
+
+def rung(bell: Bell) -> bool:
+    """Whether it rang since it was last looked at."""
+    was_set = bell.event.is_set()
+    bell.event.clear()
+    return was_set
 
 
 async def test_what_a_server_does_not_offer_is_said(stage: Stage) -> None:
@@ -113,7 +153,7 @@ async def test_the_display_shows_the_bar_the_phase_the_time_left_and_the_log(
                 await until(lambda: "gate 1" in screen.getvalue() and "step 1" in screen.getvalue())
                 shown = screen.getvalue()
                 gates.end()
-                assert (await showing).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
+                assert text_of(await showing) == "passed 1 gates"
     bar = next(line for line in shown.splitlines() if "gate 1" in line)
     assert "gates" in bar
     assert "━" in bar

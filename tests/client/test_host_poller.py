@@ -114,6 +114,7 @@ async def test_the_validation_checklist(stage: Stage, gates: Gates) -> None:
     await poller.close()
 
 
+@pytest.mark.slow
 def test_a_host_that_is_killed_finds_its_pending_calls_again(stage: Stage, gates: Gates) -> None:
     pending_file = stage.folder / "pending.json"
     arguments = (str(stage.folder / "state"), str(pending_file), str(gates.folder))

@@ -50,7 +50,7 @@ class Seen:
         await until(lambda: f"gate {i}" in self.messages)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.slow)])
 async def test_a_watch_goes_on_through_a_server_that_is_killed_and_restarted(
     stage: Stage, gates: Gates, mode: str
 ) -> None:
@@ -131,7 +131,7 @@ def watching(stage: Stage, target: str, gates: Gates, lines: list[str]) -> Itera
             program.kill()
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
     stage: Stage, gates: Gates, transport: str
 ) -> None:
@@ -210,8 +210,6 @@ async def test_a_server_that_stays_away_is_given_up_in_the_end(stage: Stage, gat
             server.kill()
             with pytest.raises(ConnectionLost):
                 await asyncio.wait_for(handle.result(), 20)
-        server.start()
-        gates.end()
 
 
 async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:

@@ -24,6 +24,8 @@ from .task_tools import TaskTools
 from .updates import TaskProgress, Update
 
 _MOST_ROUNDS = 10
+#: Tells a two-stage server that we can take its notifications.
+_TWO_STAGE = {"async": True}
 
 
 class BackburnerClient:
@@ -151,7 +153,7 @@ class BackburnerClient:
                 params["task"] = {}
         for _ in range(_MOST_ROUNDS):
             try:
-                result = await link.request("tools/call", params, on_progress=on_progress)
+                result = await link.request("tools/call", params, meta=_TWO_STAGE, on_progress=on_progress)
             except ConnectionError as error:
                 link.end()
                 raise CallInterrupted(
