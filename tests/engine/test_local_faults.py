@@ -299,6 +299,21 @@ def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLo
     assert local.run("add", {"queue": "one_by_one"}, a=1).state is State.SUCCEEDED
 
 
+def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) -> None:
+    def churn(times: int) -> int:
+        for _ in range(times):
+            assert local.run("fresh_pid").state is State.SUCCEEDED
+            local.run("end_badly", how="kill")
+        local.run("add", a=1)
+        kill(*local.zygotes())
+        eventually(lambda: local.run("add", a=1).state is State.SUCCEEDED)
+        eventually(lambda: not [p for p in local.family() if p.status() == psutil.STATUS_ZOMBIE])
+        return local.supervisor().num_fds()
+
+    before = churn(3)
+    assert churn(20) <= before + 8  # the runners that are warm now
+
+
 def test_a_supervisor_that_dies_of_an_error_is_replaced(local: Local, tmp_path: Path) -> None:
     task_id = begin(local, folder=str(tmp_path))
     os.kill(local.supervisor().pid, signal.SIGABRT)

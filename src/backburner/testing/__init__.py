@@ -8,6 +8,7 @@ The suites need pytest, and that for stores hypothesis too.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ __all__ = ["EngineContract", "FakeClock", "StoreContract", "contract_app"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'backburner.testing' has no attribute {name!r}")
-    if name == "EngineContract":
+    home = f"{__name__}.{_HOMES[name]}"
+    if name == "EngineContract" and home not in sys.modules:
         import pytest
 
-        pytest.register_assert_rewrite(f"{__name__}.{_HOMES[name]}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+        pytest.register_assert_rewrite(home)
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value

@@ -443,6 +443,9 @@ def flood(lines: int) -> None:
 def write_garbage() -> None:
     os.write(1, bytes(range(256)) + b"\n")
     os.write(1, b"\0log {not a record}\n")
+    os.write(1, b'\0log {"ts": 1e999, "level": "", "message": ""}\n')
+    os.write(1, b'\0log {"ts": %d, "level": "", "message": ""}\n' % 10**400)
+    os.write(1, b"\0log " + b"[" * 100_000 + b"\n")
     os.write(2, b"x" * 100_000 + b"\n")
     log.error("a\0b\ud800")
     print("after")

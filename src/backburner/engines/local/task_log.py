@@ -51,9 +51,10 @@ class TaskLog:
     def _add_record(self, text: bytes, now: int) -> bool:
         try:
             record = json.loads(text)
-            self.add("log", str(record["level"]), str(record["message"]), int(record["ts"]))
-        except (ValueError, KeyError, TypeError):
-            return False
+            ts = min(max(0, int(record["ts"])), now)
+            self.add("log", str(record["level"]), str(record["message"]), ts)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            return False  # the tool wrote this, and it only looks like a record
         return True
 
     def add(self, stream: str, level: str, message: str, now: int) -> None:
