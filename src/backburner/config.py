@@ -185,6 +185,15 @@ def default_store(name: str, environment: Mapping[str, str]) -> str:
     return f"sqlite:///{state_folder(environment)}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
 
 
+def without_password(url: str) -> str:
+    """The URL for messages and lists; the password stays out of both."""
+    scheme, _, rest = url.partition("://")
+    credentials, at, host = rest.rpartition("@")
+    if not at:
+        return url
+    return f"{scheme}://{credentials.split(':')[0]}@{host}"
+
+
 def state_folder(environment: Mapping[str, str]) -> Path:
     """Where this user's programs keep what they must not forget."""
     return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "backburner"

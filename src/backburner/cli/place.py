@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import without_password
 from ..folders import artifact_file, tasks_folder
 from ..task import LOCAL_OWNER
 
@@ -39,7 +40,8 @@ class Where:
     @property
     def options(self) -> str:
         """The options once more, for a command that the user may want next."""
-        given = {"--target": self.target, "--store": self.store}
+        store = self.store and without_password(self.store)
+        given = {"--target": self.target, "--store": store}
         parts = [f" {option} {shlex.quote(value)}" for option, value in given.items() if value]
         if self.owner is None:
             parts.append(" --all-owners")

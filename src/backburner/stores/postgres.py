@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from ..clock import Clock, SystemClock
+from ..config import without_password
 from ..errors import (
     ConfigError,
     StoreBusy,
@@ -60,7 +61,7 @@ class PostgresStore(SqlStore):
     """Tasks in a PostgreSQL database, shared by any number of hosts."""
 
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 8) -> None:
-        self.url = _without_password(url)
+        self.url = without_password(url)
         self.clock = clock or SystemClock()
         self._conninfo = _conninfo(url)
         self._statements = statements("postgres")
@@ -262,12 +263,3 @@ def _autocommit(connection: _Connection) -> Iterator[None]:
 def _notice(topics: set[str]) -> str:
     text = "\n".join(topics)
     return text if len(text.encode()) <= _LARGEST_NOTICE else ANYTHING
-
-
-def _without_password(url: str) -> str:
-    """The URL for messages and lists; the password stays out of both."""
-    scheme, _, rest = url.partition("://")
-    credentials, at, host = rest.rpartition("@")
-    if not at:
-        return url
-    return f"{scheme}://{credentials.split(':')[0]}@{host}"
