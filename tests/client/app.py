@@ -36,6 +36,12 @@ def count(n: int = 3, *, ctx: TaskContext) -> str:
     return _step(n, ctx)
 
 
+@bb.tool
+def count_words(path: str) -> dict[str, int]:
+    """Count the words of a text: what the documentation calls."""
+    return {"words": len(Path(path).read_text().split())}
+
+
 @bb.tool(answer="handle")
 def count_in_background(n: int = 3, *, ctx: TaskContext) -> str:
     """Count to n; a client without tasks gets a handle."""

@@ -35,6 +35,7 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
         timeout=100,
         check=True,
     )
+    assert (stage.folder / "tasks.db").exists(), "the server has the bridge's environment"
     seen = json.loads(done.stdout)
     assert seen["server"] == "client-tests"
     assert {"count", "gates", "wait_for_task", "cancel_task"} <= set(seen["tools"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import shlex
 import time
@@ -47,7 +48,8 @@ def client_factory(target: Any, token: str | None = None, **options: Any) -> Mak
     if isinstance(target, str) and not target.startswith(("http://", "https://")):
         target = shlex.split(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
-        target = StdioServerParameters(command=target[0], args=list(target[1:]))
+        # With our own environment, as a command in a shell has it; the SDK alone passes next to nothing on.
+        target = StdioServerParameters(command=target[0], args=list(target[1:]), env=dict(os.environ))
     if hasattr(target, "mcp_server"):
         target = target.mcp_server()
     options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
