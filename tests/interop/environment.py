@@ -25,6 +25,8 @@ PYTHON = {
     "fastmcp": ("fastmcp==4.1.2", "fastmcp-tasks==4.1.2"),
 }
 _INSTALL_S = 600
+#: What could not be made in this process: a second try would only take as long as the first.
+_failures: dict[Path, "Unavailable"] = {}
 
 
 class Unavailable(Exception):
@@ -85,11 +87,17 @@ def conformance() -> list[str]:
 
 def _make(folder: Path, recipe: str, install: Callable[[], None]) -> None:
     stamp = folder / ".installed"
+    if folder in _failures:
+        raise _failures[folder]
     with _alone(folder):
         if stamp.exists() and stamp.read_text() == recipe:
             return
         shutil.rmtree(folder, ignore_errors=True)
-        install()
+        try:
+            install()
+        except Unavailable as error:
+            _failures[folder] = error
+            raise
         stamp.write_text(recipe)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.interop import environment
-from tests.interop.conftest import of_others, serving
+from tests.interop.serving import of_others, serving
 from tests.surfaces.harness import SCRIPT, Deployment
 
 pytestmark = pytest.mark.slow

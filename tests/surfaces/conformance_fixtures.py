@@ -165,7 +165,7 @@ def _add_client_features(mcp: MCPServer[Any]) -> None:
     @mcp.tool()
     async def test_elicitation(message: str, ctx: Ctx) -> str:
         """Asks the client's user."""
-        return await elicited(ctx, message, create_model("Response", response=(str, ...)))
+        return await elicited(ctx, message, create_model("User", username=(str, ...), email=(str, ...)))
 
     @mcp.tool()
     async def test_elicitation_sep1034_defaults(ctx: Ctx) -> str:
