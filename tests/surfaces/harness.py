@@ -49,6 +49,7 @@ class Deployment:
             "BACKBURNER_STORE": f"sqlite:///{self.folder}/tasks.db",
             "BACKBURNER_DATA_DIR": str(self.folder / "data"),
             "BACKBURNER_CANCEL_GRACE_S": "1",
+            "BACKBURNER_PATIENCE_S": "60",  # a loaded machine is slower than the 5 s of the SDK's own name
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(SCRIPT.parents[2]), os.environ.get("PYTHONPATH")])
             ),
