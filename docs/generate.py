@@ -14,6 +14,7 @@ from typing import Any
 import typer.main
 
 from backburner import errors
+from backburner.client import errors as client_errors
 from backburner.cli import app
 from backburner.cli.exits import MEANINGS
 from backburner.cli.verb import PANEL, examples_of
@@ -132,11 +133,12 @@ def settings_page() -> str:
 
 
 def errors_page() -> str:
-    kinds = [
+    kinds = {
         kind
-        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        for module in (errors, client_errors)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, errors.BackburnerError)
-    ]
+    }
     rows = [row(f"`{kind.code}`", f"`{kind.__name__}`", kind.__doc__ or "") for kind in kinds]
     task_rows = [row(f"`{name}`", meaning) for name, meaning in TASK_ERRORS.items()]
     return ERRORS.format(rows="\n".join(sorted(rows)), task_rows="\n".join(task_rows))
