@@ -60,7 +60,7 @@ def node() -> Path:
         folder.mkdir(parents=True)
         shutil.copy(recipe, folder)
         # Node looks for packages beside and above a program, wherever the link to it stands.
-        (folder / "clients").symlink_to(CLIENTS)
+        (folder / "clients").symlink_to(os.path.relpath(CLIENTS, folder))
         _run(
             [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"],
             working_directory=folder,
