@@ -279,6 +279,15 @@ def test_tasks_go_on_while_the_store_is_away(
     assert local.run("add", a=1).state is State.SUCCEEDED
 
 
+def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(start_local: StartLocal) -> None:
+    local = start_local(heartbeat_s=0.2, lease_grace_s=1.0)
+    holding = local.submit("hold_the_gil", seconds=3)
+    local.until_state(holding, State.RUNNING)
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    task = local.end(holding)
+    assert (task.state, task.attempt) == (State.SUCCEEDED, 1)
+
+
 def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
     task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=1.0)}, seconds=600)
     local.until_state(task_id, State.RUNNING)
