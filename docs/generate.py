@@ -14,10 +14,10 @@ from typing import Any
 import typer.main
 
 from backburner import errors
-from backburner.client import errors as client_errors
 from backburner.cli import app
 from backburner.cli.exits import MEANINGS
 from backburner.cli.verb import PANEL, examples_of
+from backburner.client import errors as client_errors
 from backburner.config import Settings
 
 HERE = Path(__file__).parent
