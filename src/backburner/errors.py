@@ -248,6 +248,12 @@ class StoreCorrupt(StoreError):
     code = "store_corrupt"
 
 
+class StoreGone(StoreError):
+    """The store {store} was removed or replaced while it was open. Start what uses it again."""
+
+    code = "store_gone"
+
+
 class StoreTooNew(StoreError):
     """The store {store} has schema version {found}; this Backburner knows up to {known}. Upgrade Backburner."""
 

@@ -288,6 +288,14 @@ def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(sta
     assert (task.state, task.attempt) == (State.SUCCEEDED, 1)
 
 
+def test_a_supervisor_whose_store_was_removed_leaves(start_local: StartLocal, tmp_path: Path) -> None:
+    local = start_local(heartbeat_s=0.2)
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    supervisor = local.supervisor()
+    (tmp_path / "tasks.db").unlink()
+    eventually(lambda: not is_alive(supervisor.pid))
+
+
 def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
     task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=1.0)}, seconds=600)
     local.until_state(task_id, State.RUNNING)

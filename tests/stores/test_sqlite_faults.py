@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 
 from backburner.clock import SystemClock
-from backburner.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreReadOnly, StoreUnavailable
+from backburner.errors import (
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from backburner.store import Store, TaskQuery
 from backburner.stores import open_store
 from backburner.testing.processes import Start, running
@@ -314,3 +322,18 @@ def test_what_was_acknowledged_survives_fifty_kills_at_random_moments(url: str) 
         assert depth.queued == len(kept)
     finally:
         store.close()
+
+
+# -- a file that goes away
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_once_the_file_was_removed_or_replaced(
+    store: Store, tmp_path: Path, replaced: bool
+) -> None:
+    submit(store)
+    (tmp_path / "tasks.db").unlink()
+    if replaced:
+        (tmp_path / "tasks.db").touch()
+    with pytest.raises(StoreGone, match="Start what uses it again"):
+        submit(store)

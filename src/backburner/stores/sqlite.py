@@ -22,6 +22,7 @@ from ..errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    StoreGone,
     StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
@@ -85,6 +86,7 @@ class SqliteStore(SqlStore):
         self._writer = self._connect()
         self._writer_is_full = False
         self._group = GroupCommit(self._run_group)
+        self._file = self._identity()
         self._migrate()
 
     def _connect(self) -> sqlite3.Connection:
@@ -186,9 +188,19 @@ class SqliteStore(SqlStore):
             self._writer_is_full = full
         tx = Transaction(self._writer, self._statements, self.clock.now_ms())
         with self._write_lock(), _immediate(self._writer):
+            if self._identity() != self._file:
+                raise StoreGone(store=self.url)
             run_jobs(tx, jobs)
         if tx.topics:
             self._sockets.announce(tx.topics)
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file is at the store's path: what is written to another one would be lost."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     @contextlib.contextmanager
     def _write_lock(self) -> Iterator[None]:

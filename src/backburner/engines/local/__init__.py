@@ -163,7 +163,7 @@ class LocalEngine:
             self._settled.set()
             if failures:
                 self._stopped.wait(min(0.25 * 2**failures, _LONGEST_PAUSE_S))
-            elif not begun:
+            elif not begun and not self._stopped.is_set():  # `stop` may have rung before the bell was reset
                 self._needed.wait()
 
     def _start_if(self, wanted: bool) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from ...clock import Clock, SystemClock
 from ...config import Settings
 from ...context import scratch_folder
-from ...errors import StoreError, TaskNotFound
+from ...errors import StoreError, StoreGone, TaskNotFound
 from ...folders import tasks_folder
 from ...lifecycle import State
 from ...store import (
@@ -446,7 +446,9 @@ class Supervisor:
         self._claimable.update(self._settings.queues)  # in case a doorbell was not heard
 
     def _store_failed(self, error: StoreError) -> None:
-        """Keep what is to be written, and try again shortly."""
+        """Keep what is to be written, and try again shortly. A store that is gone ends the supervisor."""
+        if isinstance(error, StoreGone):
+            raise error
         log.warning("%s", error)
         self._store_back_at = self._next_write = self._clock.now_ms() + _STORE_RETRY_MS
 
