@@ -280,16 +280,19 @@ _leaves = st.one_of(
         },
     ),
 )
-_schemas = st.recursive(
-    _leaves,
+_branches = st.recursive(
+    st.one_of(_leaves, st.just({"$ref": "#/$defs/x"})),
     lambda inner: st.one_of(
-        st.builds(lambda keyword, of: {keyword: of}, st.sampled_from(["anyOf", "oneOf", "allOf"]),
-                  st.lists(inner, min_size=1, max_size=3)),
+        st.builds(
+            lambda keyword, of: {keyword: of},
+            st.sampled_from(["anyOf", "oneOf", "allOf"]),
+            st.lists(inner, min_size=1, max_size=3),
+        ),
         st.builds(lambda of, also: {**also, "not": of}, inner, inner),
-        st.builds(lambda of: {"$defs": {"x": of}, "$ref": "#/$defs/x"}, inner),
     ),
     max_leaves=5,
-)  # fmt: skip
+)
+_schemas = st.builds(lambda schema, x: {**schema, "$defs": {"x": x}}, _branches, _leaves)
 
 
 @given(_schemas, st.text("ab1$.", max_size=3), st.lists(_scalars, max_size=4))
