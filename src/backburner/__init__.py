@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .service import TaskService as TaskService
     from .service import TaskStatus as TaskStatus
     from .stores import open_store as open_store
+    from .surfaces.mcp_result import MCPResult as MCPResult
     from .task import Artifact as Artifact
     from .task import Progress as Progress
     from .task import Resources as Resources
@@ -45,6 +46,7 @@ _HOMES = {
     "TaskService": "service",
     "TaskStatus": "service",
     "open_store": "stores",
+    "MCPResult": "surfaces.mcp_result",
     "Artifact": "task",
     "Progress": "task",
     "Resources": "task",
