@@ -4,8 +4,8 @@ from __future__ import annotations
 
 #: Where tasks take less than this, a worker leases ahead: else it would wait for commits more than it works.
 _QUICK_MS = 5.0
-_AHEAD_MS = 10.0
-_MOST_AHEAD = 8
+_AHEAD_MS = 20.0
+_MOST_AHEAD = 20
 _WEIGHT = 0.2
 
 
