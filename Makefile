@@ -2,6 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
 
+# Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
+TOGETHER := -n 4 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast check services bench demo clean
 
@@ -10,10 +13,10 @@ help: ## Show this list
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 test: check services ## Run the checks and every test, with real services
-	$(BIN)/pytest
+	$(BIN)/pytest $(TOGETHER)
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
-	$(BIN)/pytest -m "not services and not browser and not slow"
+	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow"
 
 check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/ruff check
