@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from .checks import deadline
 from .task import LOCAL_OWNER, Task
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ class AsyncTaskService:
         until: Callable[[Task], bool] = lambda task: task.finished,
     ) -> TaskStatus:
         """As TaskService.wait; cancelling the wait leaves the task alone."""
-        from .service import deadline
-
         end = deadline(timeout_s)
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 

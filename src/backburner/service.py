@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,19 @@ from typing import Any
 
 from . import json_text
 from .changes import Changes
+from .checks import (
+    MAX_KEY_CHARS,
+    MAX_REASON_CHARS,
+    check_id,
+    check_optional,
+    check_priority,
+    check_states,
+    check_tags,
+    check_text,
+    check_time,
+    deadline,
+    log_seq,
+)
 from .clock import Clock, SystemClock
 from .config import Settings
 from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound, TooLarge, UnknownQueue
@@ -34,18 +46,12 @@ from .task import (
     NewTask,
     Resources,
     Task,
-    is_task_id,
     new_task_id,
 )
 from .tools import Registry, ToolSpec
 
-_MAX_TAGS, _MAX_TAG_CHARS, _MAX_KEY_CHARS, _MAX_REASON_CHARS = 32, 256, 256, 1000
-_PRIORITIES = range(-1000, 1001)
 _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
 _LOG_CURSOR = "log_{:09d}"
-_LOG_CURSOR_FORM = re.compile(r"log_([0-9]{9,15})")
-_LATEST_MS = 253_402_300_800_000  # the year 10000
-_LONGEST_WAIT_S = 86_400 * 365.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ class TaskService:
         hint_s = hint(spec.estimate, inputs)
         new = NewTask(
             task_id=new_task_id(now),
-            owner=_check_text("owner", owner, _MAX_KEY_CHARS),
+            owner=check_text("owner", owner, MAX_KEY_CHARS),
             tool_name=tool_name,
             target=self._target,
             inputs_json=inputs_json,
@@ -152,17 +158,17 @@ class TaskService:
             submitted_at=now,
             expires_at=now + int(ttl_s * 1000),
             ttl_s=ttl_s,
-            priority=_check_priority(priority),
-            tags=_check_tags(tags),
+            priority=check_priority(priority),
+            tags=check_tags(tags),
             share=self._share(owner, tags),
             resources=self._limits(spec, resources),
             retry=spec.retry,
-            idempotency_key=_check_optional("idempotency_key", idempotency_key),
-            external_id=_check_optional("external_id", external_id),
-            parent_id=_check_optional("parent_id", parent_id),
+            idempotency_key=check_optional("idempotency_key", idempotency_key),
+            external_id=check_optional("external_id", external_id),
+            parent_id=check_optional("parent_id", parent_id),
             hint_s=hint_s,
             estimate_s=self._estimator.estimate(tool_name, len(inputs_json), hint_s),
-            traceparent=_check_optional("traceparent", traceparent),
+            traceparent=check_optional("traceparent", traceparent),
             meta=self._check_meta({**spec.meta, **(meta or {}), "isolation": spec.isolation}),
         )
         submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
@@ -231,7 +237,7 @@ class TaskService:
 
     def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
         """The owner's task with that external id."""
-        task = self.store.find(_check_text("external_id", external_id, _MAX_KEY_CHARS), owner)
+        task = self.store.find(check_text("external_id", external_id, MAX_KEY_CHARS), owner)
         return None if task is None else self._view(task, self.store.position(task))
 
     def list(
@@ -251,11 +257,11 @@ class TaskService:
             raise InvalidRequest(reason=f"limit must be a whole number from 1 to {_MAX_PAGE}, not {limit!r}")
         query = TaskQuery(
             owner=owner,
-            states=_check_states(states),
-            tool_name=_check_optional("tool_name", tool_name),
-            tags_any=_check_tags(tags_any),
-            parent_id=_check_optional("parent_id", parent_id),
-            submitted_after=_check_time("submitted_after", submitted_after),
+            states=check_states(states),
+            tool_name=check_optional("tool_name", tool_name),
+            tags_any=check_tags(tags_any),
+            parent_id=check_optional("parent_id", parent_id),
+            submitted_after=check_time("submitted_after", submitted_after),
             before_seq=None if cursor is None else self._open_cursor(cursor, owner),
             limit=limit + 1,
         )
@@ -288,7 +294,7 @@ class TaskService:
             raise InvalidRequest(
                 reason=f"limit must be a whole number from 1 to {_MAX_LOG_PAGE}, not {limit!r}"
             )
-        after = 0 if cursor is None else _log_seq(cursor)
+        after = 0 if cursor is None else log_seq(cursor)
         task = self._get(task_id, owner)
         lines = self.store.logs(task.task_id, after, limit + 1)
         shown = lines[:limit]
@@ -313,19 +319,19 @@ class TaskService:
     ) -> TaskStatus:
         """Ask for a task to be stopped; harmless on one that is finished or being stopped already."""
         if reason is not None:
-            reason = _check_text("reason", reason, _MAX_REASON_CHARS)
-        task = self.store.cancel(_check_id(task_id), owner, reason)
+            reason = check_text("reason", reason, MAX_REASON_CHARS)
+        task = self.store.cancel(check_id(task_id), owner, reason)
         return self._view(task, None)
 
     def retry(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
         """Run a failed, cancelled or timed-out task once more. Raises NotAllowedNow otherwise."""
-        task = self.store.retry(_check_id(task_id), owner)
+        task = self.store.retry(check_id(task_id), owner)
         self._on_submit(task)
         return self._view(task, self.store.position(task))
 
     def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
         """Forget a finished task, and its files. Raises NotAllowedNow while it is not finished."""
-        self.store.delete(_check_id(task_id), owner)
+        self.store.delete(check_id(task_id), owner)
         if self._tasks_folder is not None:
             remove_task_folder(self._tasks_folder, task_id)
 
@@ -368,7 +374,7 @@ class TaskService:
     # -- what every answer is made of
 
     def _get(self, task_id: str, owner: str | None) -> Task:
-        return self.store.get(_check_id(task_id), owner)
+        return self.store.get(check_id(task_id), owner)
 
     def view(self, task: Task) -> TaskStatus:
         """What is computed about a task that a list gave; without its place in the queue."""
@@ -390,69 +396,3 @@ class TaskService:
         """Stop listening. The store is its opener's to close."""
         self.changes.close()
         self.aio.close()
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def _check_id(task_id: str) -> str:
-    if not isinstance(task_id, str) or not is_task_id(task_id):
-        raise TaskNotFound(task_id=task_id if isinstance(task_id, str) and len(task_id) <= 64 else "…")
-    return task_id
-
-
-def _check_text(name: str, value: Any, longest: int) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidRequest(reason=f"{name} must be text that is not empty")
-    if len(value) > longest:
-        raise TooLarge(what=name, size=len(value), limit=longest)
-    json_text.encode(value, name)
-    return value
-
-
-def _check_optional(name: str, value: str | None) -> str | None:
-    return None if value is None else _check_text(name, value, _MAX_KEY_CHARS)
-
-
-def _check_priority(priority: int) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in _PRIORITIES:
-        reason = (
-            f"priority must be a whole number from {_PRIORITIES[0]} to {_PRIORITIES[-1]}, not {priority!r}"
-        )
-        raise InvalidRequest(reason=reason)
-    return priority
-
-
-def _check_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str) or not isinstance(tags, Sequence):
-        raise InvalidRequest(reason="tags must be a list of texts")
-    if len(tags) > _MAX_TAGS:
-        raise InvalidRequest(reason=f"a task has at most {_MAX_TAGS} tags, not {len(tags)}")
-    return tuple(dict.fromkeys(_check_text("tag", tag, _MAX_TAG_CHARS) for tag in tags))
-
-
-def _check_time(name: str, ms: int | None) -> int | None:
-    if ms is None or (isinstance(ms, int) and not isinstance(ms, bool) and 0 <= ms < _LATEST_MS):
-        return ms
-    raise InvalidRequest(reason=f"{name} must be a time in milliseconds since 1970, not {ms!r}")
-
-
-def deadline(timeout_s: float) -> float:
-    """When a wait of so long is over, by the monotonic clock. Raises InvalidRequest."""
-    if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s >= 0:
-        return time.monotonic() + min(timeout_s, _LONGEST_WAIT_S)
-    raise InvalidRequest(reason=f"timeout_s must be a number of seconds from 0 on, not {timeout_s!r}")
-
-
-def _check_states(states: Sequence[str]) -> frozenset[State]:
-    try:
-        return frozenset(State(state) for state in states)
-    except (ValueError, TypeError) as error:
-        raise InvalidRequest(reason=f"{error}; the states are {', '.join(State)}") from None
-
-
-def _log_seq(cursor: str) -> int:
-    match = _LOG_CURSOR_FORM.fullmatch(cursor) if isinstance(cursor, str) else None
-    if match is None:
-        raise InvalidCursor
-    return int(match[1])
