@@ -38,7 +38,7 @@ def test_the_same_value_is_the_same_text(value: dict[str, int]) -> None:
         {"\udfff": 1},
         float("nan"),
         [float("inf")],
-        object(),
+        len,
         {1, 2},
         b"x",
     ],
