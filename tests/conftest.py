@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import threading
 import uuid
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from tests import services
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+
+# A shell's background job ignores Ctrl-C, and so would every process that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SERVICE_FIXTURES = {"postgres_url", "postgres_server"}
 

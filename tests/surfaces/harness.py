@@ -246,11 +246,13 @@ class _Tap:
         self._stack.callback(group.cancel_scope.cancel)
 
         async def relay(source: Any, sink: Any, see: Callable[[Any], None]) -> None:
-            async with sink:
-                async for message in source:
-                    if isinstance(message, SessionMessage):
-                        see(message.message.model_dump(by_alias=True, exclude_unset=True))
-                    await sink.send(message)
+            # What arrives while the client closes has nobody left to read it.
+            with contextlib.suppress(anyio.BrokenResourceError):
+                async with sink:
+                    async for message in source:
+                        if isinstance(message, SessionMessage):
+                            see(message.message.model_dump(by_alias=True, exclude_unset=True))
+                        await sink.send(message)
 
         group.start_soon(relay, reads, in_send, self._wire.received)
         group.start_soon(relay, out_receive, writes, self._wire.sent)

@@ -81,6 +81,7 @@ class Supervisor:
         self._crew = Crew(settings, supervisor_id, self._selector, self._clock, self)
         self._targets = targets
         self._claimable = set(settings.queues)
+        self._deep: set[str] = set()  # where the last claim found as many tasks as it asked for
         self._pace = Pace()
         self._unwritten: list[tuple[Lease, list[Change]]] = []
         self._after_write: list[Callable[[], object]] = []
@@ -201,7 +202,8 @@ class Supervisor:
             self._claimable.update(self._settings.queues)
         for queue in list(self._claimable):
             room = self._pace.room(queue)
-            wanting = [w for w in self._crew.workers if w.queue == queue and w.load <= room // 2]
+            most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
+            wanting = [w for w in self._crew.workers if w.queue == queue and w.load <= most]
             if wanting:
                 self._claim(queue, wanting, room)
 
@@ -211,7 +213,10 @@ class Supervisor:
         names = [name for place in range(room) for name, worker in by_id.items() if worker.load <= place]
         try:
             leases = self._store.claim([queue], names, fair=bool(self._settings.fair_share))
-            if len(leases) < len(names):
+            if len(leases) == len(names):
+                self._deep.add(queue)
+            else:
+                self._deep.discard(queue)
                 self._claimable.discard(queue)
                 self._next_ready_at = self._store.next_ready_at() or _NEVER
         except StoreError as error:
