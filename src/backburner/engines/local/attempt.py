@@ -39,6 +39,7 @@ class Attempt:
     `stopping` is why it is to end, `kill_at` when patience with it ends.
 
     `asked` are the questions that its runner waits on: the request's number to the questions' keys.
+    `urgent` says that there is more to write than logs and progress, which can wait a moment.
     """
 
     lease: Lease
@@ -50,6 +51,7 @@ class Attempt:
     stopping: TaskError | None = None
     kill_at: int | None = None
     asked: dict[int, list[str]] = field(default_factory=dict)
+    urgent: bool = False
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
 
@@ -83,20 +85,16 @@ class Attempt:
         """Keep the latest progress for the next write."""
         self._progress = progress
 
-    def changed(self, *changes: Change) -> None:
-        """Something to write soon; what was logged before comes before it."""
+    def changed(self, *changes: Change, urgent: bool = True) -> None:
+        """Something to write; what was logged before comes before it."""
         self._collect()
         self._changes += changes
-
-    @property
-    def urgent(self) -> bool:
-        """Whether there is more to write than logs and progress, which can wait a moment."""
-        return bool(self._changes)
+        self.urgent = self.urgent or urgent
 
     def take(self) -> list[Change]:
         """All that is to be written now."""
         self._collect()
-        changes, self._changes = self._changes, []
+        changes, self._changes, self.urgent = self._changes, [], False
         return changes
 
     def _collect(self) -> None:

@@ -218,7 +218,6 @@ class Supervisor:
             else:
                 self._deep.discard(queue)
                 self._claimable.discard(queue)
-                self._next_ready_at = self._store.next_ready_at() or _NEVER
         except StoreError as error:
             self._store_failed(error)
             return
@@ -227,6 +226,9 @@ class Supervisor:
             by_id[lease.worker_id].backlog.append(attempt)
         for worker in wanting:
             self._next(worker)
+        if queue not in self._claimable:
+            with contextlib.suppress(StoreError):
+                self._next_ready_at = self._store.next_ready_at() or _NEVER
 
     def _next(self, worker: Worker) -> None:
         """Let a free worker begin with what it has leased."""
@@ -250,7 +252,11 @@ class Supervisor:
             limit_s = attempt.lease.task.resources.max_runtime_s
             attempt.deadline = None if limit_s is None else now + int(limit_s * 1000)
             attempt.sent_at = now
-            attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline, at=now))
+            # Where tasks are over at once, the start is written with the end.
+            quick = self._pace.room(worker.queue) > 1
+            attempt.changed(Started(pid=runner.pid, timeout_at=attempt.deadline, at=now), urgent=not quick)
+            if quick:
+                self._soon(now + _SHARE_COMMIT_MS)
             if attempt.lease.task.resources.memory_mb is not None and runner.pid is not None:
                 attempt.memory_before_mb = processes.memory_mb(runner.pid)
             assignment = attempt.assignment(

@@ -8,7 +8,7 @@ import pytest
 
 from ...errors import InvalidAnswer
 from ...lifecycle import State
-from .base import EngineTests, Work
+from .base import EngineTests, Work, eventually
 
 
 class Asking(EngineTests):
@@ -59,16 +59,12 @@ class Asking(EngineTests):
         task_id = work.submit("ask_twice")
         seen: list[str] = []
         for name in ("Ann", "Bob"):
-            status = work.until(
-                task_id, lambda task: task.finished or bool(set(self.open_keys(work, task.task_id)) - {*seen})
+            (key,) = eventually(
+                lambda: {question.key for question in work.service.status(task_id).questions} - {*seen}
             )
-            (key,) = {question.key for question in status.questions} - {*seen}
             seen.append(key)
             work.service.answer_input(task_id, {key: {"action": "accept", "content": {"name": name}}})
         assert work.end(task_id).result == [{"name": "Ann"}, {"name": "Bob"}]
-
-    def open_keys(self, work: Work, task_id: str) -> list[str]:
-        return [q.key for q in work.store.input_requests(task_id) if q.answered_at is None]
 
     def test_a_later_attempt_asks_anew(self, work: Work) -> None:
         task_id = work.submit("ask_then_fail_once")
