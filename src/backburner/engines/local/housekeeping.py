@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -21,15 +22,15 @@ log = logging.getLogger("backburner.supervisor")
 class Housekeeping:
     """Sweeps the store now and then, and removes what killed attempts have left behind.
 
-    `heartbeats_arrive` is for the supervisor to set: where its own do not, its tasks could look
+    It sweeps only while the supervisor's own heartbeats arrive: where they do not, its tasks could look
     lost to its own keeper.
     """
 
     def __init__(
         self, store: Store, settings: Settings, supervisor_id: str, clock: Clock, tasks_folder: Path
     ) -> None:
-        self.heartbeats_arrive = False
-        self._store = store
+        self._beat_at = 0.0
+        self._fresh_s = settings.lease_grace_s / 2
         self._interval_s = settings.keeper_interval_s
         self._keeper = Keeper(store, settings, supervisor_id, clock=clock, tasks_folder=tasks_folder)
         self._litter: SimpleQueue[Path] = SimpleQueue()
@@ -44,6 +45,10 @@ class Housekeeping:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def heartbeat_arrived(self) -> None:
+        """For the supervisor to say, each time."""
+        self._beat_at = time.monotonic()
+
     def remove(self, folder: Path) -> None:
         """Remove a folder soon."""
         self._litter.put(folder)
@@ -51,7 +56,7 @@ class Housekeeping:
     def _keep(self) -> None:
         while not self._over.wait(self._interval_s):
             try:
-                if self.heartbeats_arrive:
+                if time.monotonic() - self._beat_at < self._fresh_s:
                     self._keeper.sweep()
             except StoreError as error:
                 log.warning("%s", error)

@@ -441,11 +441,10 @@ class Supervisor:
         self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
         held = list(self._crew.attempts())
         try:
-            self._house.heartbeats_arrive = False
             views = self._store.heartbeat(
                 [attempt.lease for _, attempt in held], self._crew.records(self._host, self._started_at, now)
             )
-            self._house.heartbeats_arrive = True
+            self._house.heartbeat_arrived()
         except StoreError as error:
             self._store_failed(error)
             return
