@@ -4,6 +4,8 @@ READY := .venv/.installed
 
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
 # They kill and race real processes: one that fails is tried once more, and listed as RERUN. That is a bug to look at.
+# The tests of the core and the engine are quick; those of clients and servers start many processes.
+FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py
 TOGETHER := -n 4 --dist loadfile --reruns 1
 
 .DEFAULT_GOAL := help
@@ -17,7 +19,7 @@ test: check services ## Run the checks and every test, with real services
 	$(BIN)/pytest $(TOGETHER)
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
-	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow"
+	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
 
 check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/ruff check
