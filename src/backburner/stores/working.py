@@ -302,7 +302,7 @@ def _write(tx: Transaction, lease: Lease, task: dict[str, Any], change: Change) 
             tx.run("keep_checkpoint", **key, ts=tx.now, data_json=data_json)
         case Registered(artifact=artifact):
             tx.run("insert_artifact", **asdict(artifact))
-        case Asked(requests=requests):
+        case Asked(requests=requests) if next_state(State(task["state"]), Signal.ASK):
             for request in requests:
                 tx.run(
                     "ask",
