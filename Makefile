@@ -3,10 +3,9 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
-# They kill and race real processes: one that fails is tried once more, and listed as RERUN. That is a bug to look at.
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
 FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py
-TOGETHER := -n 4 --dist loadfile --reruns 1
+TOGETHER := -n 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast check services bench demo clean
