@@ -17,7 +17,6 @@ from backburner import errors
 from backburner.cli import app
 from backburner.cli.exits import MEANINGS
 from backburner.cli.verb import PANEL, examples_of
-from backburner.client import errors as client_errors
 from backburner.config import Settings
 
 HERE = Path(__file__).parent
@@ -135,8 +134,7 @@ def settings_page() -> str:
 def errors_page() -> str:
     kinds = {
         kind
-        for module in (errors, client_errors)
-        for _, kind in inspect.getmembers(module, inspect.isclass)
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
         if issubclass(kind, errors.BackburnerError)
     }
     rows = [row(f"`{kind.code}`", f"`{kind.__name__}`", kind.__doc__ or "") for kind in kinds]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .errors import ProtocolError as ProtocolError
     from .errors import TaskCancelled as TaskCancelled
     from .lifecycle import State as State
+    from .mcp.dialects.two_stage.mcp_result import MCPResult as MCPResult
     from .service import TaskService as TaskService
     from .service import TaskStatus as TaskStatus
     from .stores import open_store as open_store
-    from .surfaces.mcp_result import MCPResult as MCPResult
     from .task import Artifact as Artifact
     from .task import Progress as Progress
     from .task import Resources as Resources
@@ -46,7 +46,7 @@ _HOMES = {
     "TaskService": "service",
     "TaskStatus": "service",
     "open_store": "stores",
-    "MCPResult": "surfaces.mcp_result",
+    "MCPResult": "mcp.dialects.two_stage.mcp_result",
     "Artifact": "task",
     "Progress": "task",
     "Resources": "task",

@@ -63,7 +63,7 @@ class Backburner:
         Its tools whose names match a pattern in `slow` run as tasks, unchanged; a mapping gives
         them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`.
         """
-        from .adapters import install
+        from .mcp.adapters import install
 
         app = cls(name or server.name, config=config, **settings)
         app.target = target_of_caller(sys._getframe(1), app.name)
@@ -103,19 +103,19 @@ class Backburner:
 
     def mcp_server(self) -> Any:
         """The MCP server of this app; one with nothing but its tools if it is attached to none."""
-        from .adapters import new_server
+        from .mcp.adapters import new_server
 
         return new_server(self) if self.server is None else self.server
 
     def run(self) -> None:
         """Serve MCP over stdio until the client goes. Its tasks go on without it."""
-        from .adapters.serving import run_stdio
+        from .mcp.serving.run import run_stdio
 
         run_stdio(self)
 
     def http_app(self, **options: Any) -> Any:
         """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `adapters.http`."""
-        from .adapters.http import http_app
+        from .mcp.serving.http import http_app
 
         return http_app(self, **options)
 

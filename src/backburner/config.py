@@ -13,29 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
-
-
-def duration_s(value: float | str, setting: str = "duration") -> float:
-    """Seconds from a number, or from text such as `90`, `1.5h` or `1h30m`. Raises ConfigError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        text = str(value).strip().lower()
-        parts = _DURATION.findall(text)
-        if parts and _DURATION.sub("", text).strip() == "":
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-        else:
-            try:
-                seconds = float(text)
-            except ValueError:
-                reason = f"{value!r} is not a time; write seconds, or for example 30s, 5m, 4h, 7d"
-                raise ConfigError(setting=setting, reason=reason) from None
-    if not 0 <= seconds < float("inf"):
-        raise ConfigError(setting=setting, reason=f"{value!r} is not a time from 0 on")
-    return seconds
+from .times import duration_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,3 +258,48 @@ class StoreTooNew(StoreError):
     """The store {store} has schema version {found}; this Backburner knows up to {known}. Upgrade Backburner."""
 
     code = "store_too_new"
+
+
+# -- on the client's side -----------------------------------------------------------------------
+
+
+class ConnectionLost(BackburnerError):
+    """The server {server} cannot be reached: {reason}."""
+
+    code = "connection_lost"
+
+
+class CallInterrupted(ConnectionLost):
+    """The connection to {server} broke while {tool_name} was being called ({reason}); it may have started or not."""
+
+    code = "call_interrupted"
+
+
+class TaskWasCancelled(BackburnerError):
+    """Task {task_id} was cancelled, so it has no result."""
+
+    code = "task_was_cancelled"
+
+
+class NotOffered(BackburnerError):
+    """The server does not offer {what} for task {task_id}."""
+
+    code = "not_offered"
+
+
+class DamagedDownload(BackburnerError):
+    """The artifact {name} arrived damaged: its sha256 is {found} and not {expected}. Download it again."""
+
+    code = "damaged_download"
+
+
+class NoResultInTime(BackburnerError):
+    """No result of task {task_id} came within {limit_s:g} s. {details}"""
+
+    code = "no_result_in_time"
+
+
+class UnknownHandle(BackburnerError):
+    """There is no pending call with the task id {task_id!r} here."""
+
+    code = "unknown_handle"

@@ -38,16 +38,7 @@ from .estimate import Estimator, eta_s, hint, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
-from .task import (
-    LOCAL_OWNER,
-    Artifact,
-    InputRequest,
-    LogLine,
-    NewTask,
-    Resources,
-    Task,
-    new_task_id,
-)
+from .task import LOCAL_OWNER, Artifact, InputRequest, LogLine, NewTask, Resources, Task, new_task_id
 from .tools import Registry, ToolSpec
 
 _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000

@@ -12,18 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .lifecycle import State
-from .task import (
-    Artifact,
-    Attempt,
-    Event,
-    InputRequest,
-    LogLine,
-    NewTask,
-    Progress,
-    Task,
-    TaskError,
-    Worker,
-)
+from .task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Progress, Task, TaskError, Worker
 
 # -- what verbs take and give --------------------------------------------------------------------
 

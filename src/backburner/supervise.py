@@ -14,8 +14,8 @@ from .config import Settings
 from .engines.local import SupervisorLock, sign_lock, work_is_left
 from .engines.local.supervisor import Supervisor
 from .errors import BackburnerError
+from .mcp.dialects.task_id.prompt_log import PromptLog
 from .stores import open_store
-from .surfaces.prompt_log import PromptLog
 
 logger = logging.getLogger(__name__)
 

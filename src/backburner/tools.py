@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from .config import duration_s
 from .context import TaskContext
 from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate
 from .task import NO_RETRY, Resources, Retry
+from .times import duration_s
 
 TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburner.cli.inputs import read_inputs
-from backburner.cli.output import print_json, printable
+from backburner.cli.output import print_json
+from backburner.terminal_text import printable
 
 SCHEMA = {
     "properties": {

@@ -23,9 +23,9 @@ from backburner.client import (
     TaskWasCancelled,
     Update,
 )
-from backburner.client.display import plain
-from backburner.client.errors import DamagedDownload
-from backburner.client.speech import Bell
+from backburner.errors import DamagedDownload
+from backburner.mcp.speech import Bell
+from backburner.terminal_text import printable
 from tests.client.stage import SEED, Gates, Stage, until
 
 MODES = ["auto", "legacy"]
@@ -164,7 +164,7 @@ async def test_the_display_shows_the_bar_the_phase_the_time_left_and_the_log(
 
 
 def test_hostile_text_does_not_steer_the_terminal() -> None:
-    assert "\x1b" not in plain("\x1b]0;title\x07[red]text")
+    assert "\x1b" not in printable("\x1b]0;title\x07[red]text")
 
 
 def test_updates_that_tell_the_same_have_the_same_fingerprint() -> None:

@@ -16,9 +16,8 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from backburner.client import AsyncTask, BackburnerClient, HostPoller
-from backburner.client.errors import NoResultInTime, UnknownHandle
-from backburner.client.handle_file import write_json
-from backburner.errors import ConfigError
+from backburner.errors import ConfigError, NoResultInTime, UnknownHandle
+from backburner.json_file import write_json
 from tests.client.stage import Gates, Stage, until, wait_for
 
 HOST = Path(__file__).with_name("host.py")

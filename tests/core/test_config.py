@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from backburner.config import Queue, Settings, duration_s
+from backburner.config import Queue, Settings
 from backburner.errors import ConfigError
+from backburner.times import duration_s
 
 
 def load(arguments: dict[str, Any] | None = None, file: Path | None = None, **environment: str) -> Settings:

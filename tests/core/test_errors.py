@@ -16,12 +16,22 @@ def test_each_error_has_a_code_of_its_own() -> None:
     assert len(codes) == len(set(codes)) > 20
 
 
+class Value(str):
+    """Fits any place of a message, also one that formats a number."""
+
+    def __format__(self, spec: str) -> str:
+        return "‹value›"
+
+    def __repr__(self) -> str:
+        return "‹value›"
+
+
 def test_the_docstring_is_the_message() -> None:
     for kind in kinds():
         assert kind.__doc__, kind
         names = [name for _, name, _, _ in string.Formatter().parse(kind.__doc__) if name]
         error = BackburnerError.__new__(kind)
-        BackburnerError.__init__(error, **dict.fromkeys(names, "‹value›"))
+        BackburnerError.__init__(error, **dict.fromkeys(names, Value()))
         assert str(error).count("‹value›") == len(names)
 
 

@@ -284,6 +284,6 @@ if __name__ == "__main__":
     if sys.argv[2] == "stdio":
         bb.run()
     else:
-        from backburner.adapters.serving import run_http
+        from backburner.mcp.serving.run import run_http
 
         run_http(bb, "127.0.0.1", int(sys.argv[3]), log_level="warning")

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from mcp.shared.exceptions import MCPError
 
-from backburner.adapters.serving import check_bind, split_address
 from backburner.errors import ConfigError
-from backburner.surfaces.auth import JwtTokens, StaticTokens, hash_token
+from backburner.mcp.auth import JwtTokens, StaticTokens, hash_token
+from backburner.mcp.serving.run import check_bind, split_address
 from tests.surfaces.harness import SCRIPT, Deployment, connect
 
 UNKNOWN = "tsk_" + "0" * 36

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from backburner.adapters.http import UnreadStreams
+from backburner.mcp.serving.http import UnreadStreams
 from tests.surfaces.harness import Deployment, connect, free_port, until
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from backburner import State, Task, TaskError
 from backburner.errors import QueueFull, TaskNotFound
+from backburner.mcp import mapping
 from backburner.service import TaskStatus
-from backburner.surfaces import mapping
 
 TABLE = {
     "queued": ("working", "working", "queued"),

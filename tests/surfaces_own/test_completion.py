@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from backburner.errors import CompletionFailed, ReferenceNotFound
-from backburner.surfaces.completion import (
+from backburner.mcp.completion.proposals import (
     Completion,
     CompletionRequest,
     argument_to_complete,
     complete,
     filter_completions,
 )
-from backburner.surfaces.references import resolve_context, resolve_reference
+from backburner.mcp.completion.references import resolve_context, resolve_reference
 
 COLOURS = {"type": "string", "enum": ["red", "green", "blue"]}
 PERSON = {

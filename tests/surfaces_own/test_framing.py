@@ -12,7 +12,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.surfaces.framing import FramedReader, FramedWriter
+from backburner.mcp.serving.framing import FramedReader, FramedWriter
 
 
 def framed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:

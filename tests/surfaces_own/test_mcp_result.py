@@ -1,6 +1,6 @@
 """The shapes of `async-tools.md` and `two-stage-return.md`."""
 
-from backburner.surfaces.mcp_result import MCPResult
+from backburner.mcp.dialects.two_stage.mcp_result import MCPResult
 
 
 def test_the_answer_of_stage_one() -> None:

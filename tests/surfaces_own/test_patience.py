@@ -4,7 +4,7 @@ import pytest
 
 from backburner.config import Settings
 from backburner.errors import ConfigError
-from backburner.surfaces.patience import patience_s
+from backburner.mcp.patience import patience_s
 
 
 @pytest.mark.parametrize(

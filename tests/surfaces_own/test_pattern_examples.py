@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.surfaces.pattern_examples import continued, matches, pattern_examples
+from backburner.mcp.completion.patterns import continued, matches, pattern_examples
 
 _atoms = st.one_of(
     st.sampled_from(["a", "b", "Z", "7", "_", r"\.", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", "é"]),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
-from backburner.surfaces.progress import ProgressTokens, ProgressUpdate
+from backburner.mcp.progress_tokens import ProgressTokens, ProgressUpdate
 from backburner.testing.clock import FakeClock
 
 

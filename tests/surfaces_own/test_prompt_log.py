@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from backburner.mcp.dialects.task_id.prompt_log import PromptLog
 from backburner.store import Cancelled, Failed, Outcome, Started, Store, Succeeded
 from backburner.stores import open_store
-from backburner.surfaces.prompt_log import PromptLog
 from backburner.task import NO_RETRY, TaskError
 from backburner.testing.clock import FakeClock
 from backburner.testing.store.base import new_task
@@ -258,7 +258,7 @@ _CRASHING = """
 import os, signal, sys
 from pathlib import Path
 from backburner.stores import open_store
-from backburner.surfaces.prompt_log import PromptLog
+from backburner.mcp.dialects.task_id.prompt_log import PromptLog
 
 url, folder, step = sys.argv[1:]
 os_call = getattr(os, step)

@@ -14,7 +14,7 @@ import uvicorn
 from mcp.client import Client
 from mcp.server.lowlevel import Server
 
-from backburner.surfaces.notifying import Outbox, outbox_of
+from backburner.mcp.outbox import Outbox, outbox_of
 
 UPDATES = 5000
 

@@ -12,6 +12,7 @@ import typer
 
 from .. import __version__
 from ..errors import BackburnerError
+from ..terminal_text import printable
 from . import (
     answering,
     artifacts,
@@ -29,7 +30,6 @@ from . import (
     worker,
 )
 from .exits import exit_of_error
-from .output import printable
 
 app = typer.Typer(
     name="backburner",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..terminal_text import printable
 from .inputs import read_inputs
-from .output import cell, print_json, printable, say, show, state_cell
+from .output import cell, print_json, say, show, state_cell
 from .place import Place
 from .records import status_record
 from .verb import TaskId, verb

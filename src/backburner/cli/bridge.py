@@ -41,7 +41,8 @@ def bridge(
     import asyncio
 
     from ..client.bridge import Bridge
-    from ..config import Settings, duration_s
+    from ..config import Settings
+    from ..times import duration_s
 
     settings = Settings.load("bridge")
     if patience is not None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..task import LOCAL_OWNER, Resources
+from ..terminal_text import printable
 from .completion import complete_tool
 from .exits import Exit, exit_of_state
 from .inputs import read_inputs
-from .output import print_json, printable, say
+from .output import print_json, say
 from .place import Place, learn_tools
 from .records import record, result_record, status_record, submission_record
 from .results import print_value, say_error
@@ -143,8 +144,8 @@ def watch(place: Place, task_id: TaskId, timeout: Timeout = None) -> None:
 
 def _submit(place: Place, tool: str, options: Mapping[str, Any]) -> TaskStatus:
     """Submit what the command line says. What cuts it short may come after the task was kept, so say so."""
-    from ..config import duration_s
     from ..errors import EngineError
+    from ..times import duration_s
 
     assert place.app is not None, "these verbs need an app"
     learn_tools(place.app)
@@ -171,7 +172,7 @@ def _submit(place: Place, tool: str, options: Mapping[str, Any]) -> TaskStatus:
 
 def _see_through(place: Place, task_id: str, tool_name: str, timeout: str | None) -> None:
     """Watch to the end, print the outcome, and leave with its exit code."""
-    from ..config import duration_s
+    from ..times import duration_s
 
     timeout_s = None if timeout is None else duration_s(timeout, "timeout")
     try:

@@ -16,10 +16,10 @@ import typer
 
 from ..errors import AppNotFound, BackburnerError, ConfigError, StoreError
 from ..lifecycle import LEASED, State
+from .live_workers import as_written, live_workers, supervisor_of_this_host
 from .output import age, size, span
 from .overview import queue_records
 from .place import Place, Where, open_place
-from .standing import as_written, live_workers, supervisor_of_this_host
 
 if TYPE_CHECKING:
     from ..task import Task

@@ -45,7 +45,7 @@ def complete_state(incomplete: str) -> list[str]:
 
 def _look(ctx: Any, find: Callable[[Place], Iterator[tuple[str, str]]]) -> list[tuple[str, str]]:
     """What `find` sees; nothing where the place cannot be opened, since a shell has no use for an error."""
-    from .output import printable
+    from ..terminal_text import printable
     from .place import Where, opened
 
     given = ctx.params

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..terminal_text import printable
 from .exits import Exit
-from .output import cell, print_json, printable, show_line
+from .output import cell, print_json, show_line
 from .place import Where
 from .records import record
 from .verb import verb

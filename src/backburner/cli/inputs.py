@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from .output import printable
+from ..terminal_text import printable
 
 _TEXT_TYPES = {"string"}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..lifecycle import TERMINAL, State
+from ..terminal_text import printable
 from .completion import complete_state, complete_tool
-from .output import age, cell, print_json, printable, say, show, span, state_cell, stdout, table, took_s
+from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .records import status_record
 from .verb import verb
@@ -149,15 +149,14 @@ def _progress(status: TaskStatus) -> str:
 
 def _moment(text: str) -> int:
     """Milliseconds of a moment: so long ago, or an ISO 8601 time."""
-    from ..config import duration_s
     from ..errors import ConfigError
+    from ..times import duration_s, from_iso
 
     try:
         return int((time.time() - duration_s(text)) * 1000)
     except ConfigError:
         pass
     try:
-        found = datetime.fromisoformat(text)
+        return from_iso(text)
     except ValueError:
         raise typer.BadParameter(f"{printable(text)} is neither a time such as 2h nor ISO 8601") from None
-    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)

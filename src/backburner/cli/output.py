@@ -1,19 +1,17 @@
-"""Writing to a terminal or a pipe. Text that is not ours goes out through `printable` or `print_json`.
-
-What a tool logs, returns or is named may hold escape sequences that move the cursor, rename the
-window or type for the user. None of that may reach a terminal.
-"""
+"""Writing to a terminal or a pipe. Text that is not ours goes out through `printable` or `print_json`."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from .. import times
+from ..terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
     from ..lifecycle import State
     from ..task import Task
 
-# C0 without tab and newline, DEL, C1, line separators, what turns the direction of text, lone surrogates.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
 _PIPE_WIDTH = 2000
 _NARROWEST = 8
 _STYLES = {
@@ -44,21 +38,10 @@ _STYLES = {
 }
 
 
-def printable(text: object, *, lines: bool = False) -> str:
-    """`text` with every control character made visible; without `lines`, newlines too."""
-    plain = _UNSAFE.sub(_visible, str(text))
-    return plain if lines else plain.replace("\n", "\\n").replace("\t", " ")
-
-
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
 def print_json(value: Any, *, indent: int | None = 2) -> None:
     """Write JSON to stdout; safe on a terminal, and with lone surrogates still ASCII escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
-    sys.stdout.write(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(printable_json(text) + "\n")
     sys.stdout.flush()
 
 
@@ -142,20 +125,8 @@ def field_table(fields: Iterable[tuple[str, object]]) -> Table:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time in the unit that a person would use."""
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.0f} d"
+    """A length of time for a table; None is a dash."""
+    return "-" if seconds is None else times.span(seconds)
 
 
 def took_s(task: Task) -> float | None:

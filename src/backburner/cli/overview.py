@@ -8,10 +8,11 @@ from typing import Any
 import typer
 
 from ..lifecycle import State
-from .output import age, cell, print_json, printable, say, show, span, state_cell, table
+from ..terminal_text import printable
+from .live_workers import live_workers
+from .output import age, cell, print_json, say, show, span, state_cell, table
 from .place import Place, learn_tools
 from .records import record
-from .standing import live_workers
 from .verb import verb
 
 _LATEST = 500

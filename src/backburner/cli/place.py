@@ -161,7 +161,7 @@ def learn_tools(app: Backburner) -> None:
     import anyio
     from mcp import Client
 
-    from ..adapters.servers import framework_of
+    from ..mcp.adapters.servers import framework_of
 
     async def list_tools() -> Any:
         async with Client(framework_of(app.server).lowlevel_of(app.server)) as client:

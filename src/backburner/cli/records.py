@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from ..times import iso
 
 if TYPE_CHECKING:
     from ..service import LogPage, TaskResult, TaskStatus
 
 _TIMES = ("ts", "last_heartbeat")
 _INTERNAL = {"Task": {"seq", "inputs", "result"}, "Artifact": {"path"}}
-
-
-def iso(ms: int | None) -> str | None:
-    if ms is None:
-        return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def record(value: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..terminal_text import printable
 from .exits import exit_of_state
-from .output import print_json, printable, say
+from .output import print_json, say
 from .place import Place
 from .records import result_record, value_of
 from .verb import TaskId, verb
@@ -41,7 +42,7 @@ def result(
     Text is printed as it is, everything else as JSON. A task that is not finished gives exit
     code 5, one that failed gives 1.
     """
-    from ..config import duration_s
+    from ..times import duration_s
 
     if wait or timeout is not None:
         wait_s = _FOREVER_S if timeout is None else duration_s(timeout, "timeout")

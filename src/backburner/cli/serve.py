@@ -36,7 +36,7 @@ def serve(
     log_level: Annotated[str, typer.Option(help="How much the HTTP server says")] = "info",
 ) -> None:
     """Serve TARGET over stdio, or over HTTP with --http."""
-    from ..adapters.serving import run_http, run_stdio, split_address
+    from ..mcp.serving.run import run_http, run_stdio, split_address
     from ..target import load, parse
 
     bb: Backburner = load(parse(target))

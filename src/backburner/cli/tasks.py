@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import cell, field_table, moment, print_json, printable, say, show, span, state_cell, table
+from ..terminal_text import printable
+from .live_workers import say_if_nobody_works
+from .output import cell, field_table, moment, print_json, say, show, span, state_cell, table
 from .place import Place
 from .records import record, status_record
 from .results import shown_value
-from .standing import say_if_nobody_works
 from .verb import TaskId, verb
 from .watching import question_hints
 

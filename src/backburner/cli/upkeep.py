@@ -68,7 +68,7 @@ def prune(
     Without options this is one round of the keeper: tasks past their time to live expire, and their
     files go. With --older-than, finished tasks of yours are forgotten before that.
     """
-    from ..config import duration_s
+    from ..times import duration_s
 
     forgotten: list[Task] = []
     if older_than is not None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ..lifecycle import State
-from .output import cell, printable, say, span, state_cell, stderr, took_s
+from ..terminal_text import printable
+from .output import cell, say, span, state_cell, stderr, took_s
 
 if TYPE_CHECKING:
     from rich.live import Live

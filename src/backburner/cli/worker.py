@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..terminal_text import printable
 from .exits import Exit, exit_of_state
-from .output import print_json, printable, say
+from .output import print_json, say
 from .place import Place, Where, opened
 from .verb import TaskId, verb
 
@@ -59,7 +60,7 @@ def worker(
     There is one supervisor for each store and host. Ctrl-C or SIGTERM lets the tasks under way
     finish, for at most drain_grace_s; a second one hands them back to the queue at once.
     """
-    from ..config import duration_s
+    from ..times import duration_s
 
     with opened(dataclasses.replace(where, target=target), tools=True, create=True) as place:
         settings = dataclasses.replace(place.settings, idle_exit_s=duration_s(idle_exit, "idle_exit"))

@@ -6,39 +6,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..errors import ConnectionLost as ConnectionLost
+    from ..errors import NotOffered as NotOffered
+    from ..errors import TaskWasCancelled as TaskWasCancelled
+    from ..mcp.dialects.task_id.host_poller import AsyncTask as AsyncTask
+    from ..mcp.dialects.task_id.host_poller import HostPoller as HostPoller
+    from ..mcp.dialects.tasks_2026.extension import TasksExtension as TasksExtension
+    from ..mcp.updates import LogLine as LogLine
+    from ..mcp.updates import TaskProgress as TaskProgress
+    from ..mcp.updates import Update as Update
     from .artifacts import RemoteArtifact as RemoteArtifact
     from .bridge import Bridge as Bridge
     from .client import BackburnerClient as BackburnerClient
     from .display import TaskDisplay as TaskDisplay
-    from .errors import ConnectionLost as ConnectionLost
-    from .errors import NotOffered as NotOffered
-    from .errors import TaskWasCancelled as TaskWasCancelled
-    from .extension import TasksExtension as TasksExtension
     from .handle import TaskHandle as TaskHandle
     from .handle_file import HandleFile as HandleFile
-    from .host_poller import AsyncTask as AsyncTask
-    from .host_poller import HostPoller as HostPoller
-    from .updates import LogLine as LogLine
-    from .updates import TaskProgress as TaskProgress
-    from .updates import Update as Update
 
 # As in `backburner` itself: imported when first used.
 _HOMES = {
-    "RemoteArtifact": "artifacts",
-    "Bridge": "bridge",
-    "BackburnerClient": "client",
-    "TaskDisplay": "display",
-    "ConnectionLost": "errors",
-    "NotOffered": "errors",
-    "TaskWasCancelled": "errors",
-    "TasksExtension": "extension",
-    "TaskHandle": "handle",
-    "HandleFile": "handle_file",
-    "AsyncTask": "host_poller",
-    "HostPoller": "host_poller",
-    "LogLine": "updates",
-    "TaskProgress": "updates",
-    "Update": "updates",
+    "RemoteArtifact": ".artifacts",
+    "Bridge": ".bridge",
+    "BackburnerClient": ".client",
+    "TaskDisplay": ".display",
+    "ConnectionLost": "..errors",
+    "NotOffered": "..errors",
+    "TaskWasCancelled": "..errors",
+    "TasksExtension": "..mcp.dialects.tasks_2026.extension",
+    "TaskHandle": ".handle",
+    "HandleFile": ".handle_file",
+    "AsyncTask": "..mcp.dialects.task_id.host_poller",
+    "HostPoller": "..mcp.dialects.task_id.host_poller",
+    "LogLine": "..mcp.updates",
+    "TaskProgress": "..mcp.updates",
+    "Update": "..mcp.updates",
 }
 __all__ = list(_HOMES)
 
@@ -46,7 +46,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'backburner.client' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(importlib.import_module(_HOMES[name], __name__), name)
     globals()[name] = value
     return value
 

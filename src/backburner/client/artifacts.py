@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from .connection import Connection
-from .errors import ConnectionLost, DamagedDownload
+from ..errors import ConnectionLost, DamagedDownload
+from ..mcp.connection import Connection
 
 _CHUNK = 1 << 20
 

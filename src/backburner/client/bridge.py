@@ -25,11 +25,11 @@ from pydantic import ConfigDict
 from .. import __version__
 from ..config import Settings
 from ..errors import BackburnerError
-from ..surfaces.patience import patience_s
-from ..surfaces.two_stage import HANDLE_SCHEMA
+from ..mcp.dialects.two_stage.server import HANDLE_SCHEMA
+from ..mcp.patience import patience_s
+from ..mcp.updates import Update
 from .client import BackburnerClient
 from .handle import TaskHandle
-from .updates import Update
 
 _HEARTBEAT_S = 10.0
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())

@@ -12,16 +12,16 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from .connection import Connection, OnProgress, client_factory
-from .errors import CallInterrupted, ConnectionLost
-from .extension import answer_by_callbacks
+from ..errors import CallInterrupted, ConnectionLost
+from ..mcp.connection import Connection, OnProgress, client_factory
+from ..mcp.dialects.task_id.host_poller import AsyncTask, HostPoller, TaskId
+from ..mcp.dialects.task_tools.client import TaskTools
+from ..mcp.dialects.tasks_2025.questions import Questions
+from ..mcp.dialects.tasks_2026.extension import answer_by_callbacks
+from ..mcp.speech import Inline, Speech, Tasks2025, Tasks2026, TwoStage, call_tool_result, job_in
+from ..mcp.updates import TaskProgress, Update
 from .handle import OnUpdate, TaskHandle
 from .handle_file import HandleFile, OpenHandle
-from .host_poller import AsyncTask, HostPoller, TaskId
-from .questions import Questions
-from .speech import Inline, Speech, Tasks2025, Tasks2026, TwoStage, call_tool_result, job_in
-from .task_tools import TaskTools
-from .updates import TaskProgress, Update
 
 _MOST_ROUNDS = 10
 #: Tells a two-stage server that we can take its notifications.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 
 import mcp_types as types
@@ -11,13 +10,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from .errors import NotOffered
+from ..errors import NotOffered
+from ..mcp.updates import Update
+from ..terminal_text import printable
+from ..times import span
 from .handle import TaskHandle
-from .updates import Update
 
 _LEVELS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
-#: A log is hostile text: nothing in it may steer the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class TaskDisplay:
@@ -47,7 +46,7 @@ class TaskDisplay:
 
     async def result(self, handle: TaskHandle) -> types.CallToolResult:
         """Show the task until it is over, and give its result. Raises as `TaskHandle.result` does."""
-        name = plain(handle.tool_name or handle.task_id)
+        name = printable(handle.tool_name or handle.task_id)
         row = self._progress.add_task("", total=None, tool=name, percent="", said="")
         logs = asyncio.ensure_future(self._show_logs(handle)) if self._logs else None
         try:
@@ -67,14 +66,14 @@ class TaskDisplay:
             total=None if percent is None else 100.0,
             completed=percent or 0.0,
             percent="" if percent is None else f"{percent:.0f}%",
-            said=plain(" · ".join(_said(update))),
+            said=printable(" · ".join(_said(update))),
         )
 
     async def _show_logs(self, handle: TaskHandle) -> None:
         with suppress(NotOffered):
             async for line in handle.logs(follow=True):
                 self._progress.console.print(
-                    Text(plain(line.message), style=_LEVELS.get(line.level, "")), soft_wrap=True
+                    Text(printable(line.message), style=_LEVELS.get(line.level, "")), soft_wrap=True
                 )
 
 
@@ -87,15 +86,5 @@ def _said(update: Update) -> list[str]:
     if update.progress is None:
         return [update.message] if update.message else []
     progress = update.progress
-    left = None if progress.eta_s is None else f"about {_span(progress.eta_s)} left"
+    left = None if progress.eta_s is None else f"about {span(progress.eta_s)} left"
     return [part for part in (progress.phase, left, progress.message) if part]
-
-
-def plain(text: str) -> str:
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -10,12 +10,12 @@ from typing import Any
 
 import mcp_types as types
 
+from ..errors import NotOffered
+from ..mcp.dialects.task_tools.client import TaskTools
+from ..mcp.speech import Speech
+from ..mcp.updates import LogLine, Update
 from .artifacts import RemoteArtifact
-from .errors import NotOffered
 from .handle_file import HandleFile, OpenHandle
-from .speech import Speech
-from .task_tools import TaskTools
-from .updates import LogLine, Update
 
 #: How long a server is believed that says it will tell, before it is asked all the same.
 _TRUST_S = 30.0

@@ -14,7 +14,7 @@ from ...config import Settings
 from ...errors import StoreError
 from ...keeper import Keeper
 from ...store import Store
-from . import processes
+from . import linux
 
 log = logging.getLogger("backburner.supervisor")
 
@@ -81,7 +81,7 @@ def take_over(store: Store, supervisor_id: str) -> None:
     ]
     supervisors = {worker.supervisor_id for worker in left}
     for dead in supervisors:
-        if not processes.end_tagged(processes.SUPERVISOR_VARIABLE, dead):
+        if not linux.end_tagged(linux.SUPERVISOR_VARIABLE, dead):
             log.warning("processes of %s cannot be ended", dead)
     store.lose(workers=[worker.worker_id for worker in left])
     for dead in supervisors:

@@ -21,7 +21,7 @@ from ...errors import InvalidJson, TaskCancelled, UnknownTool
 from ...execution import Assignment, Execution
 from ...task import TaskError
 from ...tools import Registry
-from . import processes
+from . import linux
 from .task_log import RECORD
 from .wire import MessageReader, encode
 
@@ -43,7 +43,7 @@ def serve(work: socket.socket, steer: socket.socket, tools: Registry) -> None:
             outcome = _run(Assignment.from_json(body), tools, execution, channel)
             _flush()
             # What goes on in the background would write into the next task's log.
-            outcome["spent"] = threading.active_count() > threads or processes.has_children()
+            outcome["spent"] = threading.active_count() > threads or linux.has_children()
             channel.finish(outcome)
 
 
@@ -142,7 +142,7 @@ class SocketChannel:
                     self._replies[body["number"]] = body.get("value")
                     self._replied.notify_all()
         # The supervisor is gone, or wants this process gone: nothing of it may stay.
-        processes.kill_group(os.getpgid(0), signal.SIGKILL)
+        linux.kill_group(os.getpgid(0), signal.SIGKILL)
 
     def _pace_progress(self) -> None:
         while self._moved.wait():

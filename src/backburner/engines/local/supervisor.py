@@ -37,13 +37,13 @@ from ...store import (
     Store,
 )
 from ...task import Artifact, InputRequest, Progress, TaskError
-from . import processes, work_is_left
-from .attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, Attempt
-from .crew import Crew, Worker
+from . import linux, work_is_left
 from .housekeeping import Housekeeping, take_over
+from .leased_attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, LeasedAttempt
 from .pace import Pace
 from .task_log import TaskLog
 from .wakeups import waking_signals
+from .workers import Workers, WorkerSlot
 
 log = logging.getLogger("backburner.supervisor")
 
@@ -78,7 +78,7 @@ class Supervisor:
         self._started_at = self._busy_at = self._clock.now_ms()
         self._selector = selectors.DefaultSelector()
         self._watch = store.watch()
-        self._crew = Crew(settings, supervisor_id, self._selector, self._clock, self)
+        self._workers = Workers(settings, supervisor_id, self._selector, self._clock, self)
         self._targets = targets
         self._claimable = set(settings.queues)
         self._deep: set[str] = set()  # where the last claim found as many tasks as it asked for
@@ -105,7 +105,7 @@ class Supervisor:
                 self._house.start()
                 on_ready()
                 for target in self._targets:
-                    self._crew.warm(target)
+                    self._workers.warm(target)
                 while not self._over():
                     self._turn()
             finally:
@@ -130,7 +130,7 @@ class Supervisor:
         return max(0.0, (moment - self._clock.now_ms()) / 1000)
 
     def _over(self) -> bool:
-        if self._unwritten or any(worker.load for worker in self._crew.workers):
+        if self._unwritten or any(worker.load for worker in self._workers.workers):
             return False
         if self._drained_at is not None:
             return True
@@ -158,11 +158,11 @@ class Supervisor:
         for queue in self._settings.queues:
             if anything or f"queue:{queue}" in heard:
                 self._claimable.add(queue)
-        for worker, attempt in list(self._crew.attempts()):
+        for worker, attempt in list(self._workers.attempts()):
             if anything or f"steer:{attempt.lease.task_id}" in heard:
                 self._see_what_is_wanted(worker, attempt)
 
-    def _see_what_is_wanted(self, worker: Worker, attempt: Attempt) -> None:
+    def _see_what_is_wanted(self, worker: WorkerSlot, attempt: LeasedAttempt) -> None:
         """Somebody may have cancelled the task, or answered its questions."""
         try:
             if self._store.get(attempt.lease.task_id).state is State.CANCEL_REQUESTED:
@@ -172,7 +172,7 @@ class Supervisor:
         except (StoreError, TaskNotFound):
             self._next_heartbeat = 0  # that tells what became of it
 
-    def _bring_answers(self, worker: Worker, attempt: Attempt) -> None:
+    def _bring_answers(self, worker: WorkerSlot, attempt: LeasedAttempt) -> None:
         answered = {
             request.key: {"action": request.action, "content": request.content}
             for request in self._store.input_requests(attempt.lease.task_id)
@@ -183,7 +183,7 @@ class Supervisor:
                 del attempt.asked[number]
                 worker.runner.tell("reply", {"number": number, "value": {key: answered[key] for key in keys}})
 
-    def _cancel(self, worker: Worker, attempt: Attempt) -> None:
+    def _cancel(self, worker: WorkerSlot, attempt: LeasedAttempt) -> None:
         if attempt.stopping is not None:
             return
         attempt.changed(Stopping())
@@ -203,11 +203,11 @@ class Supervisor:
         for queue in list(self._claimable):
             room = self._pace.room(queue)
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
-            wanting = [w for w in self._crew.workers if w.queue == queue and w.load <= most]
+            wanting = [w for w in self._workers.workers if w.queue == queue and w.load <= most]
             if wanting:
                 self._claim(queue, wanting, room)
 
-    def _claim(self, queue: str, wanting: list[Worker], room: int) -> None:
+    def _claim(self, queue: str, wanting: list[WorkerSlot], room: int) -> None:
         """Lease for the workers that have room; the best tasks go to those that are free."""
         by_id = {worker.worker_id: worker for worker in wanting}
         names = [name for place in range(room) for name, worker in by_id.items() if worker.load <= place]
@@ -222,7 +222,7 @@ class Supervisor:
             self._store_failed(error)
             return
         for lease in leases:
-            attempt = Attempt(lease, TaskLog(lease.last_log_seq, self._settings.max_log_bytes))
+            attempt = LeasedAttempt(lease, TaskLog(lease.last_log_seq, self._settings.max_log_bytes))
             by_id[lease.worker_id].backlog.append(attempt)
         for worker in wanting:
             self._next(worker)
@@ -230,18 +230,18 @@ class Supervisor:
             with contextlib.suppress(StoreError):
                 self._next_ready_at = self._store.next_ready_at() or _NEVER
 
-    def _next(self, worker: Worker) -> None:
+    def _next(self, worker: WorkerSlot) -> None:
         """Let a free worker begin with what it has leased."""
         if worker.attempt is None and worker.backlog:
             worker.attempt = worker.backlog.popleft()
             self.runner_is_ready(worker)
 
-    def runner_is_ready(self, worker: Worker) -> None:
+    def runner_is_ready(self, worker: WorkerSlot) -> None:
         """Send the worker's attempt to its runner, if both are there."""
         attempt = worker.attempt
         if attempt is None or attempt.sent:
             return
-        runner = self._crew.runner_for(worker, attempt.lease.task.target)
+        runner = self._workers.runner_for(worker, attempt.lease.task.target)
         if isinstance(runner, TaskError):
             self._finish(worker, attempt, Failed(runner))
             self._next(worker)
@@ -258,7 +258,7 @@ class Supervisor:
             if quick:
                 self._soon(now + _SHARE_COMMIT_MS)
             if attempt.lease.task.resources.memory_mb is not None and runner.pid is not None:
-                attempt.memory_before_mb = processes.memory_mb(runner.pid)
+                attempt.memory_before_mb = linux.memory_mb(runner.pid)
             assignment = attempt.assignment(
                 self._tasks_folder, self._settings.max_result_bytes, worker.number
             )
@@ -270,20 +270,24 @@ class Supervisor:
 
     # -- what runners do
 
-    def runner_wrote(self, worker: Worker, attempt: Attempt, output: list[tuple[str, bytes]]) -> None:
+    def runner_wrote(
+        self, worker: WorkerSlot, attempt: LeasedAttempt, output: list[tuple[str, bytes]]
+    ) -> None:
         now = self._clock.now_ms()
         for stream, data in output:
             attempt.log.feed(stream, data, now)
         self._soon(now + _FLUSH_EVERY_MS)
 
-    def runner_said(self, worker: Worker, attempt: Attempt, kind: str, body: dict[str, Any]) -> None:
+    def runner_said(
+        self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
+    ) -> None:
         now = self._clock.now_ms()
         if kind == "done":
             fresh = attempt.lease.task.meta.get("isolation") == "fresh"
             self._pace.measured(worker.queue, now - (attempt.sent_at or now))
             self._finish(worker, attempt, attempt.outcome_of(body))
             # A runner that had to be limited or stopped may not be what it was.
-            self._crew.task_is_over(worker, fresh=fresh or attempt.watched or attempt.stopping is not None)
+            self._workers.task_is_over(worker, fresh=fresh or attempt.watched or attempt.stopping is not None)
             self._next(worker)
         elif kind == "progress":
             attempt.progressed(Progress.from_dict(body))
@@ -291,7 +295,9 @@ class Supervisor:
         else:
             self._take_request(worker, attempt, kind, body)
 
-    def _take_request(self, worker: Worker, attempt: Attempt, kind: str, body: dict[str, Any]) -> None:
+    def _take_request(
+        self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
+    ) -> None:
         """The runner waits for the reply. It comes when this is on disk, or with the answers."""
         number = body.pop("number")
         if kind == "ask":
@@ -310,7 +316,7 @@ class Supervisor:
         if runner is not None:
             self._after_write.append(lambda: runner.tell("reply", {"number": number}))
 
-    def runner_died(self, worker: Worker, code: int) -> None:
+    def runner_died(self, worker: WorkerSlot, code: int) -> None:
         attempt = worker.attempt
         if attempt is None:
             return
@@ -323,7 +329,7 @@ class Supervisor:
         self._finish(worker, attempt, attempt.outcome_of_death(code))
         self._next(worker)
 
-    def _finish(self, worker: Worker, attempt: Attempt, outcome: Outcome) -> None:
+    def _finish(self, worker: WorkerSlot, attempt: LeasedAttempt, outcome: Outcome) -> None:
         """The attempt is over, and off its worker's hands."""
         if attempt is worker.attempt:
             worker.attempt = None
@@ -341,7 +347,7 @@ class Supervisor:
     def _look(self, now: int) -> None:
         """Enforce the limits, end what must end, and write what was said."""
         self._next_look = _NEVER
-        for worker, attempt in list(self._crew.attempts()):
+        for worker, attempt in list(self._workers.attempts()):
             if self._drained_at is not None:
                 self._give_up(worker, attempt, now)
             elif not attempt.sent and worker.attempt is not attempt:
@@ -356,7 +362,7 @@ class Supervisor:
             if changes := attempt.take():
                 self._unwritten.append((attempt.lease, changes))
 
-    def _give_up(self, worker: Worker, attempt: Attempt, now: int) -> None:
+    def _give_up(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
         assert self._drained_at is not None, "asked while draining"
         reason = "The supervisor was told to stop."
         if attempt.sent and now < self._drained_at:
@@ -364,7 +370,7 @@ class Supervisor:
         else:
             self._stop(worker, attempt, TaskError(HANDED_BACK, reason), now)
 
-    def _let_others_have(self, worker: Worker, attempt: Attempt, now: int) -> None:
+    def _let_others_have(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
         """What was leased ahead must not wait behind a task that turns out to be slow."""
         running = worker.attempt
         if running is not None and running.sent_at is not None:
@@ -374,7 +380,7 @@ class Supervisor:
                 self._pace.measured(worker.queue, now - running.sent_at)
                 self._finish(worker, attempt, HandedBack("Its worker is busy for longer than expected."))
 
-    def _stop(self, worker: Worker, attempt: Attempt, error: TaskError, kill_at: int) -> None:
+    def _stop(self, worker: WorkerSlot, attempt: LeasedAttempt, error: TaskError, kill_at: int) -> None:
         """End an attempt: at once if no runner has it yet, else by `kill_at`."""
         attempt.stop(error, kill_at)
         if attempt.sent:
@@ -386,9 +392,9 @@ class Supervisor:
     def _patience_with_runners_ms(self) -> int:
         return int(self._settings.lease_grace_s * 1000)
 
-    def _enforce(self, worker: Worker, attempt: Attempt, now: int) -> None:
+    def _enforce(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
         if attempt is worker.attempt and not attempt.sent:
-            self._crew.end_late_runner(worker, now, self._patience_with_runners_ms)
+            self._workers.end_late_runner(worker, now, self._patience_with_runners_ms)
             self._soon(now + self._patience_with_runners_ms)
         runner = worker.runner
         if runner is None or runner.pid is None or not attempt.sent:
@@ -408,7 +414,7 @@ class Supervisor:
 
     def _write(self, now: int) -> None:
         """Write all that is to be written in one commit, then tell those who wait for it."""
-        for _, attempt in self._crew.attempts():
+        for _, attempt in self._workers.attempts():
             if attempt.urgent:
                 self._unwritten.append((attempt.lease, attempt.take()))
         if not self._unwritten or now < self._store_back_at:
@@ -422,7 +428,7 @@ class Supervisor:
             return
         self._unwritten = []
         if any(
-            worker.backlog for worker in self._crew.workers
+            worker.backlog for worker in self._workers.workers
         ):  # there is more at once: share the next commit
             self._next_write = self._clock.now_ms() + _SHARE_COMMIT_MS
         waiting, self._after_write = self._after_write, []
@@ -433,16 +439,17 @@ class Supervisor:
 
     def _lost(self, lease: Lease) -> None:
         """Somebody else has the task now, or nobody: what our runner does is of no use."""
-        for worker, attempt in list(self._crew.attempts()):
+        for worker, attempt in list(self._workers.attempts()):
             if attempt.lease is lease:
                 self._stop(worker, attempt, TaskError(LEASE_LOST, "The lease was lost."), 0)
 
     def _heartbeat(self, now: int) -> None:
         self._next_heartbeat = now + int(self._settings.heartbeat_s * 1000)
-        held = list(self._crew.attempts())
+        held = list(self._workers.attempts())
         try:
             views = self._store.heartbeat(
-                [attempt.lease for _, attempt in held], self._crew.records(self._host, self._started_at, now)
+                [attempt.lease for _, attempt in held],
+                self._workers.records(self._host, self._started_at, now),
             )
             self._house.heartbeat_arrived()
         except StoreError as error:
@@ -463,7 +470,7 @@ class Supervisor:
         self._store_back_at = self._next_write = self._clock.now_ms() + _STORE_RETRY_MS
 
     def _end(self) -> None:
-        self._crew.close()
+        self._workers.close()
         self._house.stop()
         with contextlib.suppress(StoreError):
             self._store.remove_workers(self._id)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...target import load
-from . import processes
+from . import linux
 from .paths import restore_environment
 from .runner import serve
 from .wire import LARGEST_MESSAGE
@@ -35,8 +35,8 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     target = sys.argv[2]
-    processes.die_with_parent(os.getppid())
-    processes.adopt_orphans()
+    linux.die_with_parent(os.getppid())
+    linux.adopt_orphans()
     restore_environment()
     try:
         app = load(target)
@@ -47,7 +47,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what is imported stays shared between the runners
     _send(control, {"ready": True, "files": _app_files()})
-    processes.outlive_parent()  # the control socket tells of its end, and then there is something to do
+    linux.outlive_parent()  # the control socket tells of its end, and then there is something to do
     Zygote(control, app.tools).run()
 
 
@@ -56,7 +56,7 @@ class Zygote:
         self._control = control
         self._tools = tools
         self._runners: dict[int, str] = {}
-        self._not_ours = processes.children()  # the app's own
+        self._not_ours = linux.children()  # the app's own
         self._reader, self._writer = socket.socketpair()
         for end in (self._reader, self._writer):
             end.setblocking(False)
@@ -78,7 +78,7 @@ class Zygote:
             if self._control.fileno() in ready:
                 message, fds = _receive(self._control)
                 if message is None:
-                    processes.end_children()  # the supervisor is gone: nobody may go on
+                    linux.end_children()  # the supervisor is gone: nobody may go on
                     os._exit(0)
                 self._fork(message["fork"], fds)
 
@@ -100,8 +100,8 @@ class Zygote:
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
-            processes.die_with_parent(zygote)
-            processes.adopt_orphans()
+            linux.die_with_parent(zygote)
+            linux.adopt_orphans()
             for end in (self._control, self._reader, self._writer):
                 end.close()
             work, steer, stdout, stderr = fds
@@ -123,7 +123,7 @@ class Zygote:
                 pid, status = dead
                 if name := self._runners.pop(pid, None):
                     # A runner adopts its own orphans, so those that come to us had one that is dead.
-                    processes.end_children(spare={*self._runners, *self._not_ours})
+                    linux.end_children(spare={*self._runners, *self._not_ours})
                     code = os.waitstatus_to_exitcode(status)
                     _send(self._control, {"exited": name, "pid": pid, "code": code})
 

@@ -1,0 +1,168 @@
+"""One attempt under a supervisor's eyes: what to write about it, and when to step in."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...context import scratch_folder
+from ...execution import Assignment, choose_cpus
+from ...store import (
+    Cancelled,
+    Change,
+    Failed,
+    HandedBack,
+    Lease,
+    Logged,
+    Outcome,
+    Progressed,
+    Succeeded,
+    TimedOut,
+)
+from ...task import Progress, TaskError
+from . import linux
+from .task_log import TaskLog
+
+#: Why an attempt is being stopped: the type of the error that its task will have.
+TIMED_OUT = "timed_out"
+CANCELLED = "cancelled"
+HANDED_BACK = "handed_back"
+LEASE_LOST = "lease_lost"
+
+
+@dataclass
+class LeasedAttempt:
+    """Times are milliseconds. `false_starts` counts runners that ended before they could have it.
+
+    `stopping` is why it is to end, `kill_at` when patience with it ends.
+
+    `asked` are the questions that its runner waits on: the request's number to the questions' keys.
+    `urgent` says that there is more to write than logs and progress, which can wait a moment.
+    """
+
+    lease: Lease
+    log: TaskLog
+    sent_at: int | None = None
+    false_starts: int = 0
+    memory_before_mb: float = 0.0
+    deadline: int | None = None
+    stopping: TaskError | None = None
+    kill_at: int | None = None
+    asked: dict[int, list[str]] = field(default_factory=dict)
+    urgent: bool = False
+    _progress: Progress | None = None
+    _changes: list[Change] = field(default_factory=list)
+
+    @property
+    def sent(self) -> bool:
+        """Whether a runner has it."""
+        return self.sent_at is not None
+
+    def assignment(self, tasks_folder: Path, max_result_bytes: int, worker_number: int) -> Assignment:
+        """What its runner is told."""
+        task = self.lease.task
+        return Assignment(
+            task_id=task.task_id,
+            attempt=task.attempt,
+            owner=task.owner,
+            tool_name=task.tool_name,
+            inputs=task.inputs or {},
+            checkpoint=self.lease.checkpoint,
+            timeout_at=self.deadline,
+            tags=task.tags,
+            meta=task.meta,
+            resources=task.resources,
+            folder=str(tasks_folder / task.task_id),
+            max_result_bytes=max_result_bytes,
+            cpus=choose_cpus(task.resources.cpu, worker_number),
+        )
+
+    # -- what to write
+
+    def progressed(self, progress: Progress) -> None:
+        """Keep the latest progress for the next write."""
+        self._progress = progress
+
+    def changed(self, *changes: Change, urgent: bool = True) -> None:
+        """Something to write; what was logged before comes before it."""
+        self._collect()
+        self._changes += changes
+        self.urgent = self.urgent or urgent
+
+    def take(self) -> list[Change]:
+        """All that is to be written now."""
+        self._collect()
+        changes, self._changes, self.urgent = self._changes, [], False
+        return changes
+
+    def _collect(self) -> None:
+        if lines := self.log.take():
+            self._changes.append(Logged(lines))
+        if self._progress is not None:
+            self._changes.append(Progressed(self._progress))
+            self._progress = None
+
+    # -- when to step in
+
+    def stop(self, error: TaskError, kill_at: int) -> None:
+        """It is to end. The first reason stays, but a lost lease outweighs any other."""
+        if self.stopping is None or error.type == LEASE_LOST:
+            self.stopping = error
+            self.kill_at = kill_at
+
+    @property
+    def watched(self) -> bool:
+        """Whether it has limits that only a look from outside can enforce."""
+        resources = self.lease.task.resources
+        return resources.memory_mb is not None or resources.scratch_mb is not None
+
+    def limit_exceeded(self, runner: int, tasks_folder: Path, now: int) -> TaskError | None:
+        """The limit that the attempt, run by this process, is over; None while it is within all."""
+        task, resources = self.lease.task, self.lease.task.resources
+        if self.deadline is not None and now >= self.deadline:
+            return TaskError(
+                TIMED_OUT, f"The task ran longer than its limit of {resources.max_runtime_s:g} s."
+            )
+        if resources.memory_mb is not None:
+            used = linux.family_memory_mb(runner) - self.memory_before_mb
+            if used > resources.memory_mb:
+                message = f"The task used {used:.0f} MB of memory; its limit is {resources.memory_mb} MB."
+                return TaskError("memory_exceeded", message)
+        if resources.scratch_mb is not None:
+            used = linux.folder_size_mb(scratch_folder(tasks_folder / task.task_id, task.attempt))
+            if used > resources.scratch_mb:
+                message = (
+                    f"The task used {used:.0f} MB of scratch space; its limit is {resources.scratch_mb} MB."
+                )
+                return TaskError("scratch_exceeded", message)
+        return None
+
+    # -- how it ended
+
+    def outcome_of(self, last_word: dict[str, Any]) -> Outcome:
+        """What a runner's last word amounts to, with what is known here."""
+        metrics = last_word.get("metrics")
+        if self.stopping is not None and self.stopping.type not in (CANCELLED, HANDED_BACK):
+            kind = TimedOut if self.stopping.type == TIMED_OUT else Failed
+            return kind(self.stopping, metrics)
+        if last_word["kind"] == "succeeded":
+            return Succeeded(last_word["result_json"], metrics)
+        error = TaskError.from_dict(last_word["error"])
+        return Cancelled(error, metrics) if last_word["kind"] == "cancelled" else Failed(error, metrics)
+
+    def outcome_of_death(self, code: int) -> Outcome:
+        """What it amounts to that the runner ended without a last word."""
+        if self.stopping is None:
+            how = (
+                f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            )
+            return Failed(TaskError("worker_lost", f"The process that ran the task {how}."))
+        if self.stopping.type == TIMED_OUT:
+            return TimedOut(self.stopping)
+        if self.stopping.type == CANCELLED:
+            return Cancelled(self.stopping)
+        if self.stopping.type == HANDED_BACK:
+            return HandedBack(self.stopping.message)
+        return Failed(self.stopping)

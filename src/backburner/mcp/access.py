@@ -1,0 +1,129 @@
+"""Tasks as a request may see them: what every surface does with the TaskService."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from mcp_types import methods
+
+from ..answers import check_answers
+from ..app import Backburner
+from ..config import Settings
+from ..context import elicitation
+from ..errors import BackburnerError, InvalidAnswer
+from ..service import TaskService, TaskStatus
+from ..task import InputRequest
+from ..tools import ToolSpec
+from .auth import caller_of_request, owner_of_request
+from .links import Links
+from .mapping import present
+from .outcomes import call_tool_result
+from .request import RequestContext, request_meta
+
+
+class TaskAccess:
+    """The door from requests to tasks. The owner is always the one of the request that is being served."""
+
+    def __init__(self, app: Backburner) -> None:
+        self.app = app
+        self._started: asyncio.Future[None] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return self.app.settings
+
+    @property
+    def service(self) -> TaskService:
+        return self.app.service
+
+    @cached_property
+    def links(self) -> Links:
+        return Links(self.app.store, self.settings.public_url, self.settings.artifact_link_s)
+
+    def wake(self) -> None:
+        """Open the store and get the work going, in the background; only the first call does anything."""
+        if self._started is None:
+            self._started = asyncio.ensure_future(asyncio.to_thread(self.app.start))
+
+    async def ready(self) -> None:
+        """Wait until the store is open and somebody works on it. Raises what `Backburner.start` raises."""
+        self.wake()
+        assert self._started is not None, "wake has started it"
+        try:
+            await asyncio.shield(self._started)
+        except BackburnerError:
+            self._started = None  # the next request may have more luck
+            raise
+
+    # -- submitting
+
+    async def submit(
+        self,
+        ctx: RequestContext,
+        spec: ToolSpec,
+        *,
+        ttl_s: float | None = None,
+        answers: Mapping[str, Any] | None = None,
+        external_id: str | None = None,
+    ) -> TaskStatus:
+        """Make the task of a `tools/call` request; it is on disk when this returns."""
+        await self.ready()
+        traceparent = request_meta(ctx).get("traceparent")
+        meta: dict[str, Any] = {}
+        if answers:
+            meta["answers"] = dict(answers)
+        caller = caller_of_request()
+        if caller is not None:
+            meta["caller"] = caller
+        return await self.service.aio.submit(
+            spec.name,
+            arguments_of(ctx),
+            owner=owner_of_request(),
+            ttl_s=ttl_s,
+            external_id=external_id,
+            traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
+            meta=meta,
+        )
+
+    async def answers_first(
+        self, ctx: RequestContext, spec: ToolSpec
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the tool asks first: the requests that still want an answer, and the answers that came."""
+        questions = await self.service.aio.run(spec.questions, arguments_of(ctx))
+        asked = [
+            InputRequest("", key, 0, "elicitation/create", elicitation(message, schema), 0)
+            for key, (message, schema) in questions.items()
+        ]
+        given = (ctx.params or {}).get("inputResponses")
+        try:
+            checked = check_answers("", asked, given) if isinstance(given, Mapping) else {}
+        except InvalidAnswer:
+            checked = {}  # ask once more, rather than fail a call that has not begun
+        if all(question.key in checked for question in asked):
+            return {}, {
+                key: {"action": action, "content": content} for key, (action, content) in checked.items()
+            }
+        return {q.key: {"method": q.method, "params": dict(q.params)} for q in asked}, {}
+
+    # -- reading
+
+    async def status(self, task_id: str) -> TaskStatus:
+        """Raises TaskNotFound, also for another owner's task and an expired one."""
+        return present(await self.service.aio.status(task_id, owner=owner_of_request()))
+
+    async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
+        """The `CallToolResult` of a task that has one."""
+        result = await self.service.aio.result(task_id, owner=owner)
+        return await self.service.aio.run(call_tool_result, result, self.links)
+
+
+def arguments_of(ctx: RequestContext) -> dict[str, Any]:
+    return dict((ctx.params or {}).get("arguments") or {})
+
+
+def validate(ctx: RequestContext) -> None:
+    """Check a request that will not reach the SDK's handler. Raises ValidationError, as the SDK does."""
+    methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)

@@ -1,0 +1,38 @@
+"""The lowlevel `Server` of the official SDK: all by its public names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.lowlevel.server import Server
+from starlette.types import ASGIApp
+
+from ..serving.framing import Framing, framed_stdio
+
+
+def fits(server: Any) -> bool:
+    return isinstance(server, Server)
+
+
+def lowlevel_of(server: Server[Any]) -> Server[Any]:
+    return server
+
+
+def add_middleware(server: Server[Any], low: Server[Any], middleware: Any) -> None:
+    low.middleware.append(middleware)
+
+
+def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
+    """The server over Streamable HTTP, without checks of its own: `adapters.http` makes them all."""
+    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+def no_security() -> Any:
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+
+async def run_stdio(server: Server[Any], framing: Framing = "newline") -> None:
+    async with framed_stdio(framing) as (reads, writes):
+        await server.run(reads, writes, server.create_initialization_options())

@@ -1,0 +1,38 @@
+"""The official SDK's `MCPServer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp.server.lowlevel.server import Server
+from mcp.server.mcpserver import MCPServer
+from starlette.types import ASGIApp
+
+from ...errors import ConfigError
+from ..serving.framing import Framing
+from . import lowlevel
+from .lowlevel import add_middleware, no_security
+
+__all__ = ["add_middleware", "fits", "http_app", "lowlevel_of", "run_stdio"]
+
+
+def fits(server: Any) -> bool:
+    return isinstance(server, MCPServer)
+
+
+def lowlevel_of(server: MCPServer[Any]) -> Server[Any]:
+    """The server inside. There is no public name for it, so a release that renames it is told apart."""
+    inner = getattr(server, "_lowlevel_server", None)
+    if not isinstance(inner, Server):
+        raise ConfigError(
+            setting="server", reason="this release of the mcp SDK is not known; use mcp>=2.2,<3"
+        )
+    return inner
+
+
+def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
+    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+async def run_stdio(server: MCPServer[Any], framing: Framing = "newline") -> None:
+    await lowlevel.run_stdio(lowlevel_of(server), framing)

@@ -1,0 +1,144 @@
+"""Running a call of an attached server's own tool in a runner, through the server's own pipeline.
+
+The tool finds the context that it knows. What it says there reaches the task: progress, log
+messages, and the requests that it makes of the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+from mcp.server.connection import Connection
+from mcp.server.lowlevel.server import Server
+from mcp.server.runner import serve_one
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import MessageMetadata
+from mcp.shared.transport_context import TransportContext
+
+from ...context import TaskContext
+from ...errors import ProtocolError, ToolFailed
+from ..auth import become
+from ..middleware import IN_RUNNER
+
+#: The revision that a tool in a runner sees: the last one at which a tool may ask its client directly.
+_VERSION = "2025-11-25"
+_CLIENT = {"name": "backburner", "version": "1"}
+_CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+_ASKABLE = ("elicitation/create", "sampling/createMessage", "roots/list")
+
+#: A protocol error that the framework made a mere tool error of: kept here for `Pipeline.call`.
+SWALLOWED: contextvars.ContextVar[list[MCPError] | None] = contextvars.ContextVar(
+    "backburner_swallowed", default=None
+)
+
+
+class Pipeline:
+    """Calls an attached server's tools, with its lifespan, on the event loop that is running."""
+
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
+        self._entered: tuple[asyncio.AbstractEventLoop, asyncio.Task[None], asyncio.Future[Any]] | None = None
+
+    def tool(self, name: str) -> Callable[[dict[str, Any], TaskContext], Awaitable[dict[str, Any]]]:
+        """The `run` of a ToolSpec for the server's tool of that name."""
+
+        async def run(inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
+            return await self.call(name, inputs, context)
+
+        return run
+
+    async def call(self, name: str, inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
+        """The tool's `CallToolResult`. Raises ProtocolError, or ToolFailed when the result is an error."""
+        state = await self._lifespan()
+        dispatch = TaskDispatch(context)
+        connection = Connection.from_envelope(_VERSION, _CLIENT, _CAPABILITIES, outbound=dispatch)
+        params = {"name": name, "arguments": inputs, "_meta": {"progressToken": context.task_id}}
+        swallowed: list[MCPError] = []
+        SWALLOWED.set(swallowed)
+        IN_RUNNER.set(True)
+        become(context.meta.get("caller"))
+        try:
+            result = await serve_one(
+                self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=state
+            )
+        except MCPError as error:
+            raise ProtocolError(error.code, error.message, error.data) from error
+        if swallowed:
+            raise ProtocolError(swallowed[0].code, swallowed[0].message, swallowed[0].data)
+        if result.get("isError"):
+            raise ToolFailed(_text_of(result) or f"{name} failed", result)
+        return result
+
+    async def _lifespan(self) -> Any:
+        """What the server's lifespan gave; it is entered once and stays open, as in the server itself."""
+        loop = asyncio.get_running_loop()
+        if self._entered is None or self._entered[0] is not loop:
+            entered: asyncio.Future[Any] = loop.create_future()
+            self._entered = (loop, loop.create_task(self._live(entered)), entered)
+        try:
+            return await asyncio.shield(self._entered[2])
+        except Exception:
+            self._entered = None
+            raise
+
+    async def _live(self, entered: asyncio.Future[Any]) -> None:
+        try:
+            async with self._server.lifespan(self._server) as state:
+                entered.set_result(state)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if entered.done():
+                raise
+            entered.set_exception(error)
+
+
+class TaskDispatch:
+    """The SDK's DispatchContext, with the task in the place of a client."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self.transport = TransportContext(kind="backburner", can_send_request=True)
+        self.can_send_request = True
+        self.request_id: str | int | None = context.task_id
+        self.message_metadata: MessageMetadata = None
+        self.cancel_requested = anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Make the request a question of the task, and wait for its answer."""
+        if method not in _ASKABLE:
+            raise NoBackChannelError(method)
+        asked = {key: value for key, value in (params or {}).items() if key != "_meta"}
+        key = method.partition("/")[0]
+        replies = await asyncio.to_thread(self._context.request_all, {key: (method, asked)})
+        reply = replies[key]
+        if method == "elicitation/create":
+            return {name: value for name, value in reply.items() if value is not None}
+        content = reply.get("content") or {}
+        if "error" in content:
+            raise MCPError(content["error"]["code"], content["error"]["message"])
+        return dict(content)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None:
+        said = params or {}
+        if method == "notifications/progress":
+            await self.progress(said.get("progress", 0), said.get("total"), said.get("message"))
+        elif method == "notifications/message":
+            data = said.get("data")
+            self._context.log(data if isinstance(data, str) else str(data), said.get("level", "info"))
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._context.progress(progress, total, message=message)
+
+
+def _text_of(result: Mapping[str, Any]) -> str:
+    blocks = result.get("content") or ()
+    return "\n".join(block["text"] for block in blocks if block.get("type") == "text")

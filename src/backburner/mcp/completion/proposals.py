@@ -1,0 +1,218 @@
+"""Completion: what could stand for an argument, from its schema, the caller's history and the author.
+
+Everything here is a pure function of what it is given. Values are texts, as people type them: a
+string stands for itself, and every other value for its JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import ReferenceNotFound
+from .references import is_reference, resolve_context, resolve_reference
+from .schema_values import SchemaValues, as_json, listed
+
+#: The protocol's own limit.
+MOST_VALUES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """What is to be completed.
+
+    `argument` names the property that is being typed, and None means the whole object. `history`
+    has the caller's own earlier values of it, the latest first; `suggested` what the author offers.
+    """
+
+    partial: str = ""
+    argument: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    history: Sequence[Any] = ()
+    suggested: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """At most 100 values. `total` counts all that would fit, as far as they were looked at."""
+
+    values: tuple[str, ...]
+    total: int
+
+    @property
+    def has_more(self) -> bool:
+        return self.total > len(self.values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"values": list(self.values), "total": self.total, "hasMore": self.has_more}
+
+
+def complete(request: CompletionRequest, schema: Any) -> Completion:
+    """What could stand there, the best first. Each value that is proposed is valid against its schema.
+
+    The caller's own earlier values come before the author's suggestions, and these before what the
+    schema offers. A reference that was typed stands for what it leads to. Raises CompletionFailed
+    when `schema` is none.
+    """
+    context = resolve_context(request.arguments, request.context)
+    partial = _dereferenced(request.partial, request.arguments, context)
+    values = SchemaValues(schema, partial, request.arguments, context)
+    part = schema if request.argument is None else property_schema(values, schema, request.argument)
+    found = values.find(part)
+    chosen = _Texts(values, part, found.choices)
+    own = _named(context, request.argument)
+    chosen.offer([*request.history, *request.suggested, *own, *_typed(request, partial), *found.values])
+    taken = request.arguments if request.argument is None else {}
+    chosen.offer_parts(name for name in found.parts if as_text(name) not in taken)
+    history = [as_text(value) for value in request.history]
+    ranked = rank(chosen.texts, partial, history, closed=bool(found.choices))
+    return chosen.checked(ranked)
+
+
+def property_schema(values: SchemaValues, schema: Any, name: str) -> Any:
+    """The schema of one property, also when it stands in a branch. Unknown ones may be anything."""
+    schema = values.resolve(schema)
+    if not isinstance(schema, Mapping):
+        return True
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and name in properties:
+        return properties[name]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for branch in schema.get(keyword) or ():
+            inner = property_schema(values, branch, name)
+            if inner is not True:
+                return inner
+    return schema.get("additionalProperties", True)
+
+
+def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
+    """Which property a bare text belongs to, when the request does not say; None for the object itself.
+
+    It is the argument that has the text as its value; or else, unless the text could be a name, the
+    first free property that lists a value which begins with it.
+    """
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping) or not partial:
+        return None
+    for name, value in arguments.items():
+        if name in properties and as_text(value) == partial:
+            return name
+    typed = partial.casefold()
+    if any(typed in name.casefold() for name in properties):
+        return None
+    values = SchemaValues(schema, partial, arguments, {})
+    for name, part in properties.items():
+        choices, _ = listed(values.resolve(part))
+        if name not in arguments and any(as_text(c).casefold().startswith(typed) for c in choices):
+            return str(name)
+    return None
+
+
+def rank(
+    texts: Iterable[str], partial: str, history: Sequence[str] = (), *, closed: bool = False
+) -> list[str]:
+    """The texts that fit what has been typed: those that begin with it, then those that contain it.
+
+    Within these, what the caller used most comes first, then the given order. When one of a
+    `closed` list is typed in full, all others follow it: there is nothing left to narrow down.
+    """
+    typed = partial.casefold()
+    used = Counter(history)
+    texts = sorted(dict.fromkeys(texts), key=lambda text: -used[text])
+    if not typed:
+        return texts
+    folded = {text: text.casefold() for text in texts}
+    whole = [text for text in texts if folded[text] == typed]
+    begins = [text for text in texts if folded[text].startswith(typed) and folded[text] != typed]
+    contains = [text for text in texts if typed in folded[text] and not folded[text].startswith(typed)]
+    others = [text for text in texts if typed not in folded[text]] if whole and closed else []
+    return [*whole, *begins, *contains, *others]
+
+
+def filter_completions(texts: Iterable[str], partial: str) -> list[str]:
+    """The texts that contain what has been typed, those that begin with it first."""
+    return rank(texts, partial)
+
+
+def as_text(value: Any) -> str:
+    return value if isinstance(value, str) else as_json(value)
+
+
+class _Texts:
+    """The proposals, in order, each with the value that it stands for until that is checked."""
+
+    def __init__(self, values: SchemaValues, schema: Any, choices: Sequence[Any]) -> None:
+        self._values = values
+        self._schema = schema
+        self._closed = bool(choices)
+        self._unchecked: dict[str, list[Any]] = {}
+        self.texts: dict[str, None] = {as_text(choice): None for choice in choices}
+
+    def offer(self, values: Iterable[Any]) -> None:
+        """Add values that are still to be checked. A schema that lists its values has no others."""
+        for value in values if not self._closed else ():
+            text = as_text(value)
+            if text not in self.texts:
+                self.texts[text] = None
+                self._unchecked[text] = [value]
+            elif text in self._unchecked:
+                self._unchecked[text].append(value)
+
+    def offer_parts(self, parts: Iterable[Any]) -> None:
+        """Add names and items, which were checked where they were found."""
+        for part in parts:
+            self.texts[as_text(part)] = None
+            self._unchecked.pop(as_text(part), None)
+
+    def checked(self, ranked: Sequence[str]) -> Completion:
+        """The first valid ones. The rest are counted and not looked at."""
+        good: list[str] = []
+        refused = 0
+        for text in ranked:
+            if len(good) == MOST_VALUES:
+                break
+            if self._is_good(text):
+                good.append(text)
+            else:
+                refused += 1
+        return Completion(tuple(good), len(ranked) - refused)
+
+    def _is_good(self, text: str) -> bool:
+        if text not in self._unchecked:
+            return True
+        return any(
+            self._values.valid(value, self._schema) for value in [*self._unchecked[text], *_readings(text)]
+        )
+
+
+def _readings(text: str) -> list[Any]:
+    """What a text could stand for: itself, or the JSON value that it is."""
+    try:
+        return [text, json.loads(text)]
+    except ValueError:
+        return [text]
+
+
+def _named(context: Mapping[str, Any], argument: str | None) -> list[Any]:
+    """What the context has under the argument's own name."""
+    if argument is None or argument not in context:
+        return []
+    value = context[argument]
+    return value if isinstance(value, list) else [value]
+
+
+def _typed(request: CompletionRequest, partial: str) -> list[Any]:
+    """What a reference that was typed leads to."""
+    return [partial] if partial != request.partial else []
+
+
+def _dereferenced(partial: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> str:
+    if is_reference(partial):
+        with contextlib.suppress(ReferenceNotFound):
+            return as_text(resolve_reference(partial, arguments, context))
+    return partial

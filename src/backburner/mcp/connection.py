@@ -1,0 +1,329 @@
+"""One server, reached again whenever the connection to it breaks, and the bells that its news ring."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import shlex
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp.client import Client
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
+from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from .. import __version__
+from ..errors import ConnectionLost
+from .dialects.tasks_2026.extension import TASKS_EXTENSION, NewsExtension, TasksExtension
+
+logger = logging.getLogger(__name__)
+
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+_CONNECT_S = 30.0
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
+
+T = TypeVar("T")
+
+OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+MakeClient = Callable[[TasksExtension], Client]
+
+
+def client_factory(target: Any, token: str | None = None, **options: Any) -> MakeClient:
+    """What makes a client of `target` for each connection, since the SDK's clients connect once.
+
+    `target` is a URL, a command (a list, or text as in a shell), stdio parameters, a server in
+    this process, or an app.
+    """
+    if isinstance(target, str) and not target.startswith(("http://", "https://")):
+        target = shlex.split(target)
+    if isinstance(target, Sequence) and not isinstance(target, str):
+        # With our own environment, as a command in a shell has it; the SDK alone passes next to nothing on.
+        target = StdioServerParameters(command=target[0], args=list(target[1:]), env=dict(os.environ))
+    if hasattr(target, "mcp_server"):
+        target = target.mcp_server()
+    options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
+
+    def make(extension: TasksExtension) -> Client:
+        async def tee(message: Any) -> None:
+            # The SDK keeps progress that no request waits for any more to this handler.
+            if isinstance(message, types.ProgressNotification):
+                extension.heard(message.params.model_dump(by_alias=True))
+
+        server = _http(target, token) if isinstance(target, str) else getattr(target, "_mcp_server", target)
+        return Client(server, extensions=[extension], message_handler=tee, cache=None, **options)
+
+    return make
+
+
+@contextlib.asynccontextmanager
+async def _http(url: str, token: str | None) -> AsyncIterator[Any]:
+    import httpx2
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    # No limit on reading: a held call and a subscription may be silent for as long as they like.
+    timeout = httpx2.Timeout(30, read=None)
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+        streamable_http_client(url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+class Link:
+    """One connection. It lives in a task of its own, which the SDK cancels when the connection breaks."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._over = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._failure = "the connection ended"
+        self.ended = asyncio.ensure_future(self._live())
+        self.tools: dict[str, dict[str, Any]] | None = None
+
+    async def _live(self) -> None:
+        try:
+            async with self._client:
+                self._opened.set()
+                await self._over.wait()
+        except (Exception, asyncio.CancelledError) as error:
+            self._failure = _reason(error)
+            logger.debug("A connection ended: %s", self._failure)
+
+    async def open(self) -> None:
+        """Wait until it is there. Raises ConnectionError if the server cannot be reached."""
+        opened = asyncio.ensure_future(self._opened.wait())
+        try:
+            waiting = {opened, self.ended}
+            await asyncio.wait(waiting, timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if self.ended.done():
+                raise ConnectionError(self._failure)
+            if not opened.done():
+                raise ConnectionError(f"no answer within {_CONNECT_S:g} s")
+        except BaseException:
+            self.ended.cancel()
+            raise
+        finally:
+            opened.cancel()
+
+    @property
+    def alive(self) -> bool:
+        return not self._over.is_set() and not self.ended.done()
+
+    @property
+    def session(self) -> ClientSession:
+        return self._client.session
+
+    @property
+    def modern(self) -> bool:
+        return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def offers_tasks(self) -> bool:
+        """Whether the server makes tasks of calls, by either revision."""
+        capabilities = self._client.server_capabilities
+        if self.modern:
+            return TASKS_EXTENSION in (capabilities.extensions or {})
+        offered = capabilities.model_dump(by_alias=True, exclude_none=True).get("tasks") or {}
+        return "call" in (offered.get("requests") or {}).get("tools", {})
+
+    def end(self) -> None:
+        self._over.set()
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        meta: Mapping[str, Any] | None = None,
+        on_progress: OnProgress | None = None,
+        request_id: str | None = None,
+    ) -> dict[str, Any]:
+        """The raw result. Raises MCPError, and ConnectionError when the connection breaks meanwhile."""
+        if not self.alive:
+            raise ConnectionError(self._failure)
+        body: dict[str, Any] = {"method": method, "params": dict(params)}
+        if meta:
+            body["params"]["_meta"] = dict(meta)
+        options: Any = {} if on_progress is None else {"on_progress": on_progress}
+        if request_id is not None:
+            options["request_id"] = request_id
+        # Not `send_request`: it holds every result against the core protocol's models, and those of
+        # 2025-11-25 refuse the `CreateTaskResult` of that very revision.
+        session: Any = self.session
+        session._stamp(body, options)
+        if method.startswith("tasks/") and isinstance(params.get("taskId"), str):
+            options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(params["taskId"])
+        return dict(await self.guarded(session._dispatcher.send_raw_request(method, body["params"], options)))
+
+    async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` on the session gives. Raises ConnectionError when the connection breaks meanwhile."""
+        sent = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({sent, self.ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not sent.done() or sent.cancelled():
+                raise ConnectionError(self._failure)
+            return sent.result()
+        except MCPError as error:
+            if _is_loss(error):
+                raise ConnectionError(str(error)) from error
+            raise
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise ConnectionError(_reason(error)) from error
+        finally:
+            sent.cancel()
+
+
+class Connection:
+    """A server, whichever connection to it is the current one. All requests to it go through here.
+
+    A first connection that cannot be made is an error at once. One that breaks later is made
+    again, with growing delays, for up to `reconnect_s` (None: for ever).
+    """
+
+    def __init__(
+        self,
+        make: MakeClient,
+        server: str,
+        *,
+        tasks: bool = True,
+        reconnect_s: float | None = 300.0,
+    ) -> None:
+        self._make = make
+        self._tasks = tasks
+        self.server = server
+        self._reconnect_s = reconnect_s
+        self._lock = asyncio.Lock()
+        self._link: Link | None = None
+        self._ending: set[asyncio.Future[None]] = set()
+        self._bells: dict[str, set[asyncio.Event]] = {}
+
+    async def close(self) -> None:
+        if self._link is not None:
+            self._link.end()
+            self._ending.add(self._link.ended)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def link(self) -> Link:
+        """A live connection. Raises ConnectionLost."""
+        async with self._lock:
+            if self._link is None:
+                try:
+                    self._link = await self._connected()
+                except ConnectionError as error:
+                    raise ConnectionLost(server=self.server, reason=error) from error
+            elif not self._link.alive:
+                self._link.end()
+                self._ending.add(self._link.ended)
+                self._link.ended.add_done_callback(self._ending.discard)
+                self._link = await self._reconnected()
+            return self._link
+
+    async def _connected(self) -> Link:
+        extension = TasksExtension if self._tasks else NewsExtension
+        link = Link(self._make(extension(on_notification=self.heard)))
+        await link.open()
+        return link
+
+    async def _reconnected(self) -> Link:
+        delay_s, reason = _FIRST_DELAY_S, ""
+        try:
+            async with asyncio.timeout(self._reconnect_s):
+                while True:
+                    try:
+                        return await self._connected()
+                    except ConnectionError as error:
+                        reason = str(error)
+                        logger.debug("%s cannot be reached yet: %s", self.server, reason)
+                    await asyncio.sleep(delay_s * random.uniform(0.5, 1))
+                    delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        except TimeoutError:
+            raise ConnectionLost(server=self.server, reason=reason or "no answer") from None
+
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """A request that may be sent again: it is, until a connection lives long enough to answer it."""
+        return await self._again_and_again(lambda link: link.request(method, params, **options))
+
+    async def tools(self, *, fresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The server's tools by name, as it lists them; asked for once on each connection, unless `fresh`."""
+        link = await self.link()
+        if fresh or link.tools is None:
+            link.tools = await self._again_and_again(_list_tools)
+        return link.tools
+
+    async def _again_and_again(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """Raises ConnectionLost when no connection holds for long enough in all of `reconnect_s`."""
+        delay_s, since = 0.0, time.monotonic()
+        while True:
+            link = await self.link()
+            try:
+                return await work(link)
+            except ConnectionError as error:
+                link.end()
+                if self._reconnect_s is not None and time.monotonic() - since > self._reconnect_s:
+                    raise ConnectionLost(server=self.server, reason=error) from error
+                await asyncio.sleep(delay_s)  # the next connection may break at this request, too
+                delay_s = min(2 * delay_s or _FIRST_DELAY_S, _LONGEST_DELAY_S)
+
+    # -- bells
+
+    def heard(self, params: dict[str, Any]) -> None:
+        """Ring for the task that a notification is about, if it is about one."""
+        for event in self._bells.get(_task_named_in(params) or "", ()):
+            event.set()
+
+    @contextlib.contextmanager
+    def bell(self, task_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set when the server says something about the task."""
+        event = asyncio.Event()
+        events = self._bells.setdefault(task_id, set())
+        events.add(event)
+        try:
+            yield event
+        finally:
+            events.discard(event)
+            if not events:
+                self._bells.pop(task_id, None)
+
+
+async def _list_tools(link: Link) -> dict[str, dict[str, Any]]:
+    """By the SDK, which learns from the list what it must put into the headers of calls."""
+    found: dict[str, dict[str, Any]] = {}
+    cursor: str | None = None
+    while True:
+        page = await link.guarded(link.session.list_tools(params=types.PaginatedRequestParams(cursor=cursor)))
+        found |= {
+            tool.name: tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools
+        }
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _task_named_in(params: Mapping[str, Any]) -> str | None:
+    meta = params.get("_meta") or {}
+    related = meta.get(RELATED_TASK) or {}
+    named = params.get("taskId") or params.get("job_id") or related.get("taskId") or meta.get("job_id")
+    return named if isinstance(named, str) else None
+
+
+def _is_loss(error: MCPError) -> bool:
+    """Whether the error is about the connection. A server that was restarted knows no sessions."""
+    if error.code == INVALID_REQUEST:
+        return "session" in error.message.lower()
+    return error.code == CONNECTION_CLOSED
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -1,0 +1,116 @@
+"""The TaskId contract, server half: the host names the task, and finds its result in the prompt log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import cached_property
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INVALID_PARAMS
+
+from ....errors import BackburnerError, TaskNotFound
+from ....service import TaskStatus
+from ....tools import ToolSpec
+from ...access import TaskAccess
+from ...auth import owner_of_request
+from ...following import follow
+from ...mapping import TWO_STAGE
+from ...outcomes import text_block
+from ...request import RequestContext, request_meta
+from .prompt_log import PromptLog
+
+logger = logging.getLogger(__name__)
+
+KEY = "taskId"
+
+
+def given_task_id(ctx: RequestContext, spec: ToolSpec) -> str | None:
+    """The id that the host chose, in `_meta.taskId`; None when the call is not under the contract.
+
+    Raises MCPError when the tool requires one and there is none, and for one that is not text.
+    """
+    meta = request_meta(ctx)
+    if KEY not in meta:
+        if spec.requires_task_id:
+            raise MCPError(INVALID_PARAMS, f"Tool {spec.name!r} requires _meta.{KEY}")
+        return None
+    task_id = meta[KEY]
+    if not isinstance(task_id, str) or not task_id.strip():
+        raise MCPError(INVALID_PARAMS, f"_meta.{KEY} must be text that is not empty")
+    return task_id
+
+
+class TaskIdCalls:
+    """Answers calls under the contract at once, and sees to it that their results are written."""
+
+    def __init__(self, access: TaskAccess) -> None:
+        self._access = access
+        self._background: set[asyncio.Task[None]] = set()
+        self._started = False
+
+    @cached_property
+    def _log(self) -> PromptLog:
+        app = self._access.app
+        return PromptLog.of(app.store, app.settings, app.data_dir)
+
+    def start(self) -> None:
+        """Write what a server before this one could not write any more; only the first call does anything."""
+        if not self._started:
+            self._started = True
+            self._do(self._catch_up())
+
+    async def answer(
+        self, ctx: RequestContext, spec: ToolSpec, task_id: str, answers: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Acknowledge the call: its task is on disk then, and its result will be in the prompt log.
+
+        The same id again, with the same inputs, is the same task. Raises IdempotencyConflict for other
+        inputs, and what `submit` raises.
+        """
+        await self._access.ready()
+        run, owner = self._access.service.aio.run, owner_of_request()
+        await run(self._log.enter, task_id, owner, spec.name)
+        try:
+            status = await self._access.submit(ctx, spec, answers=answers, external_id=task_id)
+        except BackburnerError:
+            await run(self._log.withdraw, task_id, owner)
+            raise
+        self._do(self._follow(status.task_id, owner))
+        return acknowledgement(task_id, status)
+
+    async def _catch_up(self) -> None:
+        await self._access.ready()
+        # Not on the service's threads, which a server without tasks never needs.
+        await asyncio.to_thread(self._log.catch_up)
+        for task_id, owner in await asyncio.to_thread(self._log.unfinished):
+            self._do(self._follow(task_id, owner))
+
+    async def _follow(self, task_id: str, owner: str) -> None:
+        """Keep the files up to date until the task is over."""
+        written = None
+        async for status in follow(self._access.service, task_id, owner):
+            if status.task.state is not written:
+                written = status.task.state
+                await self._access.service.aio.run(self._log.catch_up)
+
+    def _do(self, work: Any) -> None:
+        async def quietly() -> None:
+            try:
+                await work
+            except (BackburnerError, OSError) as error:
+                if not isinstance(error, TaskNotFound):
+                    logger.warning("The prompt log is behind, until the next task or start: %s", error)
+
+        task = asyncio.create_task(quietly())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+
+def acknowledgement(task_id: str, status: TaskStatus) -> dict[str, Any]:
+    """The answer to the call. It says nothing of the result, which comes another way."""
+    text = f"Accepted as task {task_id}. The result will be in the prompt log."
+    data = {"task_id": task_id, "job_id": status.task_id, "status": TWO_STAGE[status.task.state]}
+    body = {"success": True, "data": data, "messages": [{"type": "info", "text": text}]}
+    return {"content": [text_block(text)], "structuredContent": body, "isError": False, **body}

@@ -1,0 +1,290 @@
+"""The task tools: what an agent whose client knows no tasks works with.
+
+Their texts are written for a model: when to use which, what comes back, what to do next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....errors import BackburnerError, InvalidInputs, InvalidRequest
+from ....lifecycle import State
+from ....service import TaskResult, TaskStatus
+from ....task import Resources
+from ....times import from_iso, iso
+from ...access import TaskAccess
+from ...auth import caller_of_request, owner_of_request
+from ...links import artifact_uri
+from ...mapping import present
+from ...outcomes import MCP_RESULT, refusal, text_block
+from .wire import SCHEMAS
+
+_LONGEST_WAIT_S = 300.0
+_WAIT_S = 45.0
+
+Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class TaskTool:
+    """One of the task tools, as it is listed, and what it does."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    read_only: bool
+    handler: Handler
+
+    def listed(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": {"readOnlyHint": self.read_only, "openWorldHint": False},
+        }
+
+
+class TaskTools:
+    """The task tools of one server, by the names under which it lists them."""
+
+    def __init__(self, access: TaskAccess) -> None:
+        self._access = access
+        prefix = access.settings.task_tools_prefix
+        handlers: Mapping[str, Handler] = {
+            "submit_task": self.submit_task,
+            "get_task_status": self.get_task_status,
+            "wait_for_task": self.wait_for_task,
+            "get_task_result": self.get_task_result,
+            "tail_task_logs": self.tail_task_logs,
+            "list_tasks": self.list_tasks,
+            "cancel_task": self.cancel_task,
+        }
+        self.by_name: dict[str, TaskTool] = {}
+        if access.settings.task_tools == "on":
+            for name, handler in handlers.items():
+                schema = SCHEMAS[name]
+                self.by_name[prefix + name] = TaskTool(
+                    prefix + name,
+                    schema.description.replace("{prefix}", prefix),
+                    schema.inputs,
+                    schema.outputs,
+                    schema.read_only,
+                    handler,
+                )
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], patience_s: float | None = None
+    ) -> dict[str, Any]:
+        """A `CallToolResult`; what goes wrong is told in it, for the model to read.
+
+        It is there within `patience_s`, which is how long the client waits.
+        """
+        tool = self.by_name[name]
+        try:
+            _check(tool, arguments)
+            await self._access.ready()
+            body = await tool.handler(_in_time(tool, arguments, patience_s))
+        except BackburnerError as error:
+            return refusal(error)
+        text = json.dumps(body, ensure_ascii=False, indent=2)
+        return {"content": [text_block(text)], "structuredContent": body, "isError": False}
+
+    # -- the tools
+
+    async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        resources = dict(arguments.get("resources") or {})
+        queue = resources.pop("resource_class", None)
+        caller = caller_of_request()
+        status = await self._access.service.aio.submit(
+            arguments["tool_name"],
+            arguments.get("inputs") or {},
+            owner=owner_of_request(),
+            queue=queue,
+            priority=arguments.get("priority") or 0,
+            ttl_s=arguments.get("ttl_s"),
+            idempotency_key=arguments.get("idempotency_key"),
+            tags=arguments.get("tags") or (),
+            resources=Resources(**resources),
+            meta=None if caller is None else {"caller": caller},
+        )
+        task = status.task
+        return {
+            "task_id": task.task_id,
+            "state": task.state,
+            "queue": task.queue,
+            "position": status.position,
+            "submitted_at": iso(task.submitted_at),
+            "poll_after_ms": status.poll_after_ms,
+        }
+
+    async def get_task_status(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return describe(await self._access.status(arguments["task_id"]))
+
+    async def wait_for_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        timeout_s = min(float(arguments.get("timeout_s") or _WAIT_S), _LONGEST_WAIT_S)
+        await self._access.status(arguments["task_id"])
+        status = await self._access.service.aio.wait(
+            arguments["task_id"],
+            timeout_s,
+            owner=owner_of_request(),
+            until=lambda task: task.finished or task.state is State.INPUT_REQUIRED,
+        )
+        waited = {**describe(present(status)), "finished": status.task.finished}
+        if not status.task.finished:
+            return waited
+        return {**waited, **await self.get_task_result(arguments)}
+
+    async def get_task_result(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        service, owner = self._access.service, owner_of_request()
+        result = await service.aio.result(arguments["task_id"], owner=owner)
+        return await service.aio.run(self._describe_result, result)
+
+    def _describe_result(self, result: TaskResult) -> dict[str, Any]:
+        task = result.task
+        value = task.result
+        if task.meta.get("result") == MCP_RESULT and isinstance(value, dict):
+            value = value.get("structuredContent", value.get("content", value))
+        return {
+            "task_id": task.task_id,
+            "state": task.state,
+            "result": value,
+            "artifacts": [
+                self._describe_artifact(artifact, task.expires_at) for artifact in result.artifacts
+            ],
+            "error": None if task.error is None else _shown_error(task.error.to_dict()),
+            "completed_at": iso(task.completed_at),
+        }
+
+    def _describe_artifact(self, artifact: Any, expires_at: int | None) -> dict[str, Any]:
+        link = self._access.links.to(artifact, expires_at)
+        return {
+            "artifact_id": artifact.artifact_id,
+            "name": artifact.name,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "resource": artifact_uri(artifact),
+            "download_url": None if link is None else link.url,
+            "expires_at": iso(expires_at if link is None else link.expires_at),
+        }
+
+    async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        task_id = arguments["task_id"]
+        await self._access.status(task_id)
+        page = await self._access.service.aio.logs(
+            task_id,
+            owner=owner_of_request(),
+            cursor=arguments.get("cursor"),
+            limit=arguments.get("limit") or 200,
+        )
+        lines = [
+            {
+                "seq": line.seq,
+                "ts": iso(line.ts),
+                "stream": line.stream,
+                "level": line.level,
+                "message": line.message,
+            }
+            for line in page.lines
+        ]
+        return {
+            "task_id": task_id,
+            "lines": lines,
+            "next_cursor": page.next_cursor,
+            "truncated": page.truncated,
+        }
+
+    async def list_tasks(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        states = arguments.get("states") or [state for state in State if state is not State.EXPIRED]
+        service = self._access.service
+        page = await service.aio.list(
+            owner=owner_of_request(),
+            states=states,
+            tool_name=arguments.get("tool_name"),
+            tags_any=arguments.get("tags_any") or (),
+            submitted_after=_moment("submitted_after", arguments.get("submitted_after")),
+            limit=arguments.get("limit") or 50,
+            cursor=arguments.get("cursor"),
+        )
+        shown = await service.aio.run(lambda: [describe(service.view(task)) for task in page.tasks])
+        return {"tasks": shown, "next_cursor": page.next_cursor}
+
+    async def cancel_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        task_id = arguments["task_id"]
+        await self._access.status(task_id)
+        status = await self._access.service.aio.cancel(
+            task_id, owner=owner_of_request(), reason=arguments.get("reason")
+        )
+        return {"task_id": task_id, "state": status.task.state, "acknowledged": True}
+
+
+def describe(status: TaskStatus) -> dict[str, Any]:
+    """A task's status in the words of the task tools."""
+    task, progress = status.task, status.task.progress
+    shown: dict[str, Any] = {
+        "task_id": task.task_id,
+        "state": task.state,
+        "tool_name": task.tool_name,
+        "attempt": task.attempt,
+        "priority": task.priority,
+        "queue": task.queue,
+        "position": status.position,
+        "worker_id": task.worker_id,
+        "submitted_at": iso(task.submitted_at),
+        "started_at": iso(task.started_at),
+        "updated_at": iso(task.updated_at),
+        "heartbeat_at": iso(task.heartbeat_at),
+        "completed_at": iso(task.completed_at),
+        "progress": None if progress is None else {**progress.to_dict(), "eta_s": status.eta_s},
+        "eta_s": status.eta_s,
+        "cancel_requested": task.cancel_requested,
+        "timeout_at": iso(task.timeout_at),
+        "expires_at": iso(task.expires_at),
+        "tags": list(task.tags),
+        "error": None if task.error is None else _shown_error(task.error.to_dict()),
+    }
+    if status.questions:
+        shown["questions"] = [
+            {"key": q.key, "message": q.params.get("message"), "schema": q.params.get("requestedSchema")}
+            for q in status.questions
+        ]
+    if not task.finished:
+        shown["poll_after_ms"] = status.poll_after_ms
+    return shown
+
+
+def _shown_error(error: dict[str, Any]) -> dict[str, Any]:
+    """Without the traceback, which is for the logs and the operator."""
+    return {key: value for key, value in error.items() if key in ("type", "message", "exception")}
+
+
+def _in_time(tool: TaskTool, arguments: Mapping[str, Any], patience_s: float | None) -> dict[str, Any]:
+    """The arguments, with no longer a wait in them than the client has patience for."""
+    if patience_s is None or "timeout_s" not in tool.input_schema["properties"]:
+        return dict(arguments)
+    asked = float(arguments.get("timeout_s") or _WAIT_S)
+    return {**arguments, "timeout_s": min(asked, patience_s)}
+
+
+def _check(tool: TaskTool, arguments: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(tool.input_schema).iter_errors(arguments))
+    if error is not None:
+        where = "/".join(str(part) for part in error.absolute_path) or "the top level"
+        raise InvalidInputs(tool_name=tool.name, field=where, reason=error.message[:300])
+
+
+def _moment(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return from_iso(text)
+    except ValueError:
+        raise InvalidRequest(reason=f"{name} is not an ISO 8601 time: {text[:50]!r}") from None

@@ -1,0 +1,243 @@
+"""What the task tools take and give, and what a model is told about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ....lifecycle import State
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TaskToolSchema:
+    description: str
+    inputs: Schema
+    outputs: Schema
+    read_only: bool = True
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _object(required: list[str], **properties: Any) -> Schema:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _inputs(required: list[str], **properties: Any) -> Schema:
+    return {**_object(required, **properties), "additionalProperties": False}
+
+
+def _said(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
+TEXTS: Schema = {"type": "array", "items": TEXT}
+STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
+TASK_ID = _said({"type": "string", "maxLength": 256}, "The id of the task: tsk_…")
+CURSOR: Schema = {"type": ["string", "null"], "maxLength": 2048}
+AMOUNT: Schema = {"type": ["number", "null"], "exclusiveMinimum": 0}
+WHOLE_AMOUNT: Schema = {"type": ["integer", "null"], "exclusiveMinimum": 0}
+
+_STATUS = _object(
+    ["task_id", "state", "tool_name", "attempt", "queue", "submitted_at", "updated_at", "cancel_requested"],
+    task_id=TEXT,
+    state=STATE,
+    tool_name=TEXT,
+    attempt=WHOLE,
+    priority=WHOLE,
+    queue=TEXT,
+    position=WHOLE_OR_NULL,
+    worker_id=TEXT_OR_NULL,
+    submitted_at=TEXT,
+    started_at=TEXT_OR_NULL,
+    updated_at=TEXT,
+    heartbeat_at=TEXT_OR_NULL,
+    completed_at=TEXT_OR_NULL,
+    progress=OBJECT_OR_NULL,
+    eta_s=NUMBER_OR_NULL,
+    cancel_requested=FLAG,
+    timeout_at=TEXT_OR_NULL,
+    expires_at=TEXT_OR_NULL,
+    tags=TEXTS,
+    error=OBJECT_OR_NULL,
+    questions={"type": "array", "items": {"type": "object"}},
+    poll_after_ms=WHOLE,
+)
+
+SCHEMAS: dict[str, TaskToolSchema] = {
+    "submit_task": TaskToolSchema(
+        _words("""
+        Start a slow tool as a background task and get control back at once. Use it when a tool
+        may take longer than you want to wait, or to run several at the same time. Gives the
+        task_id; keep it, then call {prefix}wait_for_task. With the same idempotency_key and
+        inputs you get the same task, so that a repeated call does no harm. If the queue is
+        full, wait as long as the error says and submit again.
+        """),
+        _inputs(
+            ["tool_name"],
+            tool_name=_said({"type": "string", "maxLength": 256}, "The slow tool to run"),
+            inputs=_said({"type": "object"}, "Its arguments, as for a direct call"),
+            resources=_said(
+                {
+                    **_inputs(
+                        [],
+                        resource_class=_said(TEXT_OR_NULL, "The queue, such as cpu_standard"),
+                        max_runtime_s=AMOUNT,
+                        cpu=AMOUNT,
+                        memory_mb=WHOLE_AMOUNT,
+                        scratch_mb=WHOLE_AMOUNT,
+                    ),
+                    "type": ["object", "null"],
+                },
+                "Limits of this task, where they differ from the tool's",
+            ),
+            ttl_s=_said(AMOUNT, "How long the task and its result are kept"),
+            idempotency_key=_said(
+                TEXT_OR_NULL, "A key of your choice that makes repeating this call harmless"
+            ),
+            priority=_said(WHOLE_OR_NULL, "Higher goes first; 0 when not given"),
+            tags=_said(
+                {"type": ["array", "null"], "items": TEXT}, "Labels to find the task by, as project:screening"
+            ),
+        ),
+        _object(
+            ["task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"],
+            task_id=TEXT,
+            state=STATE,
+            queue=TEXT,
+            position=WHOLE_OR_NULL,
+            submitted_at=TEXT,
+            poll_after_ms=WHOLE,
+        ),
+        read_only=False,
+    ),
+    "get_task_status": TaskToolSchema(
+        _words("""
+        See how a task is doing, without waiting: its state, progress and expected time left. To
+        wait for the end call {prefix}wait_for_task instead of calling this again and again.
+        When the state is succeeded, failed, cancelled or timed_out it is over: call
+        {prefix}get_task_result.
+        """),
+        _inputs(["task_id"], task_id=TASK_ID),
+        _STATUS,
+    ),
+    "wait_for_task": TaskToolSchema(
+        _words("""
+        Wait for a task to end, for at most timeout_s seconds. This is the best way to follow a
+        task: one call and not forty. If finished is true the result, or the error, is in the
+        answer; if it is false the task goes on, so call this again, or do something else
+        meanwhile.
+        """),
+        _inputs(
+            ["task_id"],
+            task_id=TASK_ID,
+            timeout_s=_said(
+                {"type": "number", "minimum": 0, "maximum": 300}, "How long to wait; 45 when not given"
+            ),
+        ),
+        {
+            **_STATUS,
+            "properties": {
+                **_STATUS["properties"],
+                "finished": FLAG,
+                "result": {},
+                "artifacts": {"type": "array", "items": {"type": "object"}},
+                "error": OBJECT_OR_NULL,
+                "completed_at": TEXT_OR_NULL,
+            },
+            "required": [*_STATUS["required"], "finished"],
+        },
+    ),
+    "get_task_result": TaskToolSchema(
+        _words("""
+        Get what a finished task has produced: its result, its files (artifacts, with links), or
+        its error. It stays available until the task expires, so you may ask again. If the task
+        is not finished you are told when to come back; {prefix}wait_for_task waits for you.
+        """),
+        _inputs(["task_id"], task_id=TASK_ID),
+        _object(
+            ["task_id", "state", "result", "artifacts", "error", "completed_at"],
+            task_id=TEXT,
+            state=STATE,
+            result={},
+            artifacts={"type": "array", "items": {"type": "object"}},
+            error=OBJECT_OR_NULL,
+            completed_at=TEXT_OR_NULL,
+        ),
+    ),
+    "tail_task_logs": TaskToolSchema(
+        _words("""
+        Read what a task has printed and logged, oldest first: to see what it is doing, or why
+        it failed. Give the next_cursor of the last answer as cursor to read on; truncated says
+        that more is there already.
+        """),
+        _inputs(
+            ["task_id"],
+            task_id=TASK_ID,
+            cursor=_said(CURSOR, "Where to read on: next_cursor of the last answer"),
+            limit=_said(
+                {"type": "integer", "minimum": 1, "maximum": 5000}, "How many lines; 200 when not given"
+            ),
+        ),
+        _object(
+            ["task_id", "lines", "next_cursor", "truncated"],
+            task_id=TEXT,
+            lines={
+                "type": "array",
+                "items": _object(
+                    ["seq", "ts", "stream", "level", "message"],
+                    seq=WHOLE,
+                    ts=TEXT,
+                    stream=TEXT,
+                    level=TEXT,
+                    message=TEXT,
+                ),
+            },
+            next_cursor=TEXT,
+            truncated=FLAG,
+        ),
+    ),
+    "list_tasks": TaskToolSchema(
+        _words("""
+        List your tasks, newest first: for example to find one again after a break, or to see
+        what still runs. All filters are optional. Give next_cursor as cursor to get the next
+        page.
+        """),
+        _inputs(
+            [],
+            states=_said({"type": ["array", "null"], "items": STATE}, "Only tasks in one of these states"),
+            tool_name=_said(TEXT_OR_NULL, "Only tasks of this tool"),
+            tags_any=_said({"type": ["array", "null"], "items": TEXT}, "Only tasks with one of these tags"),
+            submitted_after=_said(TEXT_OR_NULL, "Only tasks submitted after this time, ISO 8601"),
+            limit=_said({"type": "integer", "minimum": 1, "maximum": 500}, "How many; 50 when not given"),
+            cursor=CURSOR,
+        ),
+        _object(
+            ["tasks", "next_cursor"], tasks={"type": "array", "items": _STATUS}, next_cursor=TEXT_OR_NULL
+        ),
+    ),
+    "cancel_task": TaskToolSchema(
+        _words("""
+        Stop a task that is not needed any more. It may take a few seconds to stop; one that is
+        finished already stays as it is, and cancelling twice does no harm.
+        """),
+        _inputs(
+            ["task_id"],
+            task_id=TASK_ID,
+            reason=_said({"type": ["string", "null"], "maxLength": 1000}, "Why, for the record"),
+        ),
+        _object(["task_id", "state", "acknowledged"], task_id=TEXT, state=STATE, acknowledged=FLAG),
+        read_only=False,
+    ),
+}

@@ -1,0 +1,84 @@
+"""How long a client waits for the answer to a call, by its name and version.
+
+A limit that is taken too long makes calls fail; one that is taken too short costs a second call.
+So where reports disagree, the shorter one stands here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from ..config import Settings
+from ..errors import ConfigError
+from ..times import duration_s
+
+#: The client waits for as long as it takes.
+FOREVER = None
+
+_DEFAULT_S = next(entry.default for entry in dataclasses.fields(Settings) if entry.name == "patience_s")
+#: So much of a client's limit may pass before the handle must be on its way.
+_MARGIN = 0.8
+
+#: The limit of each client in seconds: name pattern, first version it holds for, limit. The last match wins.
+_LIMITS: tuple[tuple[str, tuple[int, ...], float | None], ...] = (
+    # The Python SDK's own name, which the OpenAI Agents SDK sends too: that one waits 5 s.
+    ("mcp", (), 5),
+    ("openai-mcp*", (), 60),
+    ("claude-ai", (), 60),  # also the desktop app, some versions of which wait for 240 s
+    ("claude-code*", (), 60),  # the terminal waits for ever, the desktop app for 60 s
+    ("codex-mcp-client*", (), 60),
+    ("cursor*", (), 60),
+    ("cline*", (), 60),
+    ("roo*", (), 60),
+    ("windsurf*", (), 60),
+    ("zed*", (), 60),
+    ("goose*", (), 300),
+    ("gemini-cli*", (), 600),
+    ("*inspector*", (), 10),
+    ("*inspector*", (0, 17), 300),
+    ("visual studio code*", (), FOREVER),
+    ("backburner*", (), FOREVER),
+)
+
+
+def patience_s(client_name: str, client_version: str, settings: Settings) -> float | None:
+    """How long to hold a call before the client must have something in hand; None: to its end.
+
+    First what `client_patience` says of the client, then `patience_s` where it is set, then what
+    is known of clients by that name. Raises ConfigError for a `client_patience` that cannot be read.
+    """
+    name, version = client_name.casefold(), client_version
+    for pattern, version_pattern, seconds in _overrides(settings.client_patience):
+        if fnmatchcase(name, pattern) and fnmatchcase(version, version_pattern):
+            return seconds
+    if settings.patience_s != _DEFAULT_S:
+        return settings.patience_s
+    patience: float | None = settings.patience_s
+    for pattern, since, limit in _LIMITS:
+        if fnmatchcase(name, pattern) and _numbers(version) >= since:
+            patience = None if limit is None else limit * _MARGIN
+    return patience
+
+
+@lru_cache(maxsize=8)
+def _overrides(text: str) -> tuple[tuple[str, str, float | None], ...]:
+    """`name@version=time, …`: both names may have `*`, the version may be left out, the time be `forever`."""
+    read = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        client, equals, time = entry.rpartition("=")
+        if not equals or not client.strip():
+            reason = f"{entry!r} is not of the form name=time or name@version=time"
+            raise ConfigError(setting="client_patience", reason=reason)
+        name, _, version = client.strip().partition("@")
+        forever = time.strip().casefold() == "forever"
+        seconds = FOREVER if forever else duration_s(time.strip(), "client_patience")
+        read.append((name.casefold(), version or "*", seconds))
+    return tuple(read)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(int(part) for part in found[1].split(".")) if found else ()

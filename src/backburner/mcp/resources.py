@@ -1,0 +1,158 @@
+"""A task's result, logs and artifacts as MCP resources, which can be read in ranges.
+
+    task://{task_id}/result                              the result, as JSON text
+    task://{task_id}/logs                                the log, a line for each record
+    task://{task_id}/artifacts/{artifact_id}/{name}      a file that the task made
+
+`?offset=…&length=…` reads a range of bytes. Of what is not read whole, `_meta` says where the
+range lies and how long the whole is. Without a range at most a mebibyte is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import mimetypes
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INVALID_PARAMS
+
+from ..errors import ArtifactNotFound, BackburnerError
+from ..folders import artifact_file
+from ..service import TaskService
+from ..task import Artifact
+from ..times import iso
+from .access import TaskAccess
+from .auth import owner_of_request
+from .outcomes import large_result
+
+SCHEME = "task://"
+_MOST_BYTES = 1 << 20
+_LOG_PAGE = 5000
+
+TEMPLATES: tuple[dict[str, Any], ...] = (
+    {
+        "uriTemplate": "task://{task_id}/result{?offset,length}",
+        "name": "task-result",
+        "description": "The result of a finished task, as JSON",
+        "mimeType": "application/json",
+    },
+    {
+        "uriTemplate": "task://{task_id}/logs{?offset,length}",
+        "name": "task-logs",
+        "description": "What a task has printed and logged so far",
+        "mimeType": "text/plain",
+    },
+    {
+        "uriTemplate": "task://{task_id}/artifacts/{artifact_id}/{name}{?offset,length}",
+        "name": "task-artifact",
+        "description": "A file that a task has made",
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Range:
+    offset: int
+    length: int
+
+
+class TaskResources:
+    """Reads `task://` addresses for the owner of the request."""
+
+    def __init__(self, access: TaskAccess) -> None:
+        self._access = access
+
+    async def read(self, uri: str) -> dict[str, Any]:
+        """A `ReadResourceResult`. Raises MCPError for an address that leads nowhere, whatever the reason."""
+        await self._access.ready()
+        service = self._access.service
+        try:
+            return await service.aio.run(self._read, service, uri, owner_of_request())
+        except (BackburnerError, OSError):
+            # The same words for what is not there, what is another's, and what has expired.
+            raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri}) from None
+
+    def _read(self, service: TaskService, uri: str, owner: str) -> dict[str, Any]:
+        # By hand: a URL parser turns the host of an address to lower case, and stumbles over brackets.
+        path, _, query = uri.removeprefix(SCHEME).partition("?")
+        part = _range_of(uri, query)
+        task_id, *rest = path.split("/")
+        match rest:
+            case ["result"]:
+                return self._read_result(service, task_id, owner, uri, part)
+            case ["logs"]:
+                text = "".join(_log_lines(service, task_id, owner)).encode()
+                return _text(uri, text, part, "text/plain")
+            case ["artifacts", artifact_id, _name]:
+                service.status(task_id, owner=owner)
+                artifact = service.store.artifact(artifact_id)
+                if artifact.task_id != task_id:
+                    raise ArtifactNotFound(artifact_id=artifact_id)
+                return self._read_file(uri, artifact, part)
+        raise ArtifactNotFound(artifact_id=uri)
+
+    def _read_result(
+        self, service: TaskService, task_id: str, owner: str, uri: str, part: _Range
+    ) -> dict[str, Any]:
+        outcome = service.result(task_id, owner=owner)
+        large = large_result(outcome.task, outcome.artifacts)
+        if large is not None:
+            return self._read_file(uri, large, part)
+        task = outcome.task
+        value = task.result if task.error is None else {"error": task.error.to_dict()}
+        return _text(uri, json.dumps(value, ensure_ascii=False).encode(), part, "application/json")
+
+    def _read_file(self, uri: str, artifact: Artifact, part: _Range) -> dict[str, Any]:
+        kind = mimetypes.guess_type(artifact.name)[0] or "application/octet-stream"
+        with artifact_file(self._access.app.data_dir, artifact).open("rb") as file:
+            file.seek(part.offset)
+            data = file.read(part.length)
+        if kind == "application/json" or kind.startswith("text/"):
+            return _contents(uri, data, part, artifact.size_bytes, kind, as_text=True)
+        return _contents(uri, data, part, artifact.size_bytes, kind, as_text=False)
+
+
+def _range_of(uri: str, query: str) -> _Range:
+    values = parse_qs(query)
+    try:
+        offset = int(values.get("offset", ["0"])[0])
+        length = int(values.get("length", [str(_MOST_BYTES)])[0])
+    except ValueError:
+        raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers", {"uri": uri}) from None
+    if offset < 0 or length < 1:
+        raise MCPError(INVALID_PARAMS, "offset must be at least 0 and length at least 1", {"uri": uri})
+    return _Range(offset, min(length, _MOST_BYTES))
+
+
+def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
+    lines: list[str] = []
+    cursor = None
+    while True:
+        page = service.logs(task_id, owner=owner, cursor=cursor, limit=_LOG_PAGE)
+        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page.lines)
+        if not page.truncated:
+            return lines
+        cursor = page.next_cursor
+
+
+def _text(uri: str, whole: bytes, part: _Range, kind: str) -> dict[str, Any]:
+    data = whole[part.offset : part.offset + part.length]
+    return _contents(uri, data, part, len(whole), kind, as_text=True)
+
+
+def _contents(uri: str, data: bytes, part: _Range, size: int, kind: str, *, as_text: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {"uri": uri, "mimeType": kind}
+    if as_text:
+        # A range may cut a character in two: the cut one is left to the next range.
+        text = data.decode("utf-8", "ignore") if len(data) < size else data.decode("utf-8", "replace")
+        data = text.encode()
+        body["text"] = text
+    else:
+        body["blob"] = base64.b64encode(data).decode()
+    if len(data) < size:
+        body["_meta"] = {"offset": part.offset, "length": len(data), "size": size}
+    return {"contents": [body]}

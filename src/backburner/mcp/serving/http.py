@@ -1,0 +1,263 @@
+"""One ASGI app for one port: MCP at `/mcp`, artifact downloads, and the checks in front of all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...app import Backburner
+from ...errors import BackburnerError
+from ...folders import artifact_file
+from ..adapters.servers import framework_of
+from ..auth import verifier_of
+from ..links import Links
+
+logger = logging.getLogger(__name__)
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_UNREAD_BYTES = 1 << 20
+
+
+def http_app(
+    app: Backburner,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    path: str = "/mcp",
+    routes: Sequence[BaseRoute] = (),
+    mcp_options: Mapping[str, Any] | None = None,
+) -> Starlette:
+    """MCP at `path`, `/artifacts/…`, `/healthz`, and `routes` besides; behind the checks of the settings.
+
+    `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
+
+    Only requests for `host`, for this machine, and for the `allowed_hosts` are answered, and
+    only scripts of such hosts may call. Where tokens are configured, `path` wants one.
+    Raises ConfigError.
+    """
+    server = app.mcp_server()
+    mcp: Any = framework_of(server).http_app(server, path, **(mcp_options or {}))
+    verifier = verifier_of(app.settings)
+    # No token is asked for downloads: their links are signed.
+    endpoint: ASGIApp = UnreadStreams(mcp)
+    middleware = [Middleware(HostAndOrigin, allowed=_allowed_hosts(app, host))]
+    if verifier is not None:
+        endpoint = RequireAuthMiddleware(endpoint, required_scopes=[])
+        middleware += [
+            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
+            Middleware(AuthContextMiddleware),
+        ]
+    if not app.settings.public_url and port:
+        shown = f"[{host}]" if ":" in host else host
+        app.settings = dataclasses.replace(app.settings, public_url=f"http://{shown}:{port}")
+
+    life = _Life(mcp)
+    endpoint = life.started(endpoint)
+
+    return Starlette(
+        routes=[
+            Route(path, endpoint=_as_endpoint(endpoint)),
+            Route("/artifacts/{artifact_id}/{name}", endpoint=_download(app)),
+            Route("/healthz", endpoint=_healthy),
+            *routes,
+        ],
+        middleware=middleware,
+        lifespan=life.lifespan,
+    )
+
+
+class _Life:
+    """The lifespan of the MCP app. A parent that we are mounted in does not run it, so a request may, too."""
+
+    def __init__(self, mcp: Any) -> None:
+        self._mcp = mcp
+        self._living: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        await self._begin()
+        try:
+            yield
+        finally:
+            if self._living is not None:
+                self._living.cancel()
+                await asyncio.wait([self._living])
+
+    def started(self, app: ASGIApp) -> ASGIApp:
+        """The same app, after the lifespan has begun."""
+
+        async def begin_and_serve(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._begin()
+            await app(scope, receive, send)
+
+        return begin_and_serve
+
+    async def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._begun is None or self._begun.get_loop() is not loop:
+            self._begun = loop.create_future()
+            # In a task of its own, since a lifespan must end in the task in which it began.
+            self._living = loop.create_task(self._live(self._begun))
+        await asyncio.shield(self._begun)
+
+    async def _live(self, begun: asyncio.Future[None]) -> None:
+        try:
+            async with self._mcp.router.lifespan_context(self._mcp):
+                begun.set_result(None)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if begun.done():
+                raise
+            begun.set_exception(error)
+
+
+class _as_endpoint:  # noqa: N801
+    """An ASGI app as the endpoint of a Route: Starlette takes an instance of a class for one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _healthy(request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+def _download(app: Backburner) -> Any:
+    async def download(request: Request) -> Response:
+        """An artifact, for whoever has a link to it that is still good. Ranges work."""
+        artifact_id = request.path_params["artifact_id"]
+        try:
+            artifact = await app.service.aio.run(
+                _linked, app, artifact_id, request.query_params.get("token", "")
+            )
+        except BackburnerError:
+            return PlainTextResponse("This link is not valid, or not any more.\n", status_code=404)
+        headers = {
+            # The file is a tool's output: it must never run as a page of this origin.
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+            "ETag": f'"{artifact.sha256}"',
+        }
+        path = artifact_file(app.data_dir, artifact)
+        if not await asyncio.to_thread(path.is_file):
+            return PlainTextResponse("This file is gone.\n", status_code=404)
+        return FileResponse(path, filename=artifact.name, headers=headers)
+
+    return download
+
+
+def _linked(app: Backburner, artifact_id: str, token: str) -> Any:
+    Links(app.store, "", 0).check(artifact_id, token)
+    return app.store.artifact(artifact_id)
+
+
+# -- checks in front -------------------------------------------------------------------------------
+
+
+def _allowed_hosts(app: Backburner, host: str) -> frozenset[str]:
+    named = [part.strip().lower() for part in app.settings.allowed_hosts.split(",") if part.strip()]
+    public = urlsplit(app.settings.public_url).hostname
+    bound = f"[{host}]" if ":" in host else host
+    everywhere = bound in ("0.0.0.0", "[::]")
+    return frozenset([*_LOOPBACK, *named, *([public] if public else []), *([] if everywhere else [bound])])
+
+
+class HostAndOrigin:
+    """Turns away requests for another host, or from a page of another: a web page must not reach us
+    through a name that it has made to point here (DNS rebinding)."""
+
+    def __init__(self, app: ASGIApp, allowed: frozenset[str]) -> None:
+        self._app, self._allowed = app, allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host"), headers.get("origin")
+        if not self._is_allowed(host):
+            response = PlainTextResponse("Invalid Host header\n", status_code=421)
+        elif origin is not None and not self._is_allowed(urlsplit(origin).netloc):
+            response = PlainTextResponse("Invalid Origin header\n", status_code=403)
+        else:
+            await self._app(scope, receive, send)
+            return
+        await response(scope, receive, send)
+
+    def _is_allowed(self, netloc: str | None) -> bool:
+        if not netloc:
+            return False
+        host = netloc.lower()
+        name, _, port = host.rpartition(":")
+        return host in self._allowed or (port.isdigit() and name in self._allowed)
+
+
+class UnreadStreams:
+    """Ends a session's event stream when its client does not read it.
+
+    The SDK writes all messages of a session in turn, so a full stream would hold up the answers
+    to the session's requests. Here a stream takes what it is given at once, up to a mebibyte;
+    one that lies further behind is ended, and the client may open a new one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        stream = _Stream(send)
+        relaying = asyncio.ensure_future(stream.relay())
+        try:
+            await self._app(scope, receive, stream.take)
+            await stream.finish(relaying)
+        finally:
+            relaying.cancel()
+
+
+class _Stream:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._waiting: asyncio.Queue[Message] = asyncio.Queue()
+        self._bytes = 0
+
+    async def take(self, message: Message) -> None:
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > _UNREAD_BYTES:
+            raise OSError("the client does not read its stream")
+        self._waiting.put_nowait(message)
+        await asyncio.sleep(0)  # so that the relay gets its turn
+
+    async def relay(self) -> None:
+        while True:
+            message = await self._waiting.get()
+            await self._send(message)
+            self._bytes -= len(message.get("body", b""))
+            self._waiting.task_done()
+
+    async def finish(self, relaying: asyncio.Future[None]) -> None:
+        sent = asyncio.ensure_future(self._waiting.join())
+        await asyncio.wait([sent, relaying], return_when=asyncio.FIRST_COMPLETED)
+        sent.cancel()

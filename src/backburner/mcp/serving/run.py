@@ -1,0 +1,71 @@
+"""Serving an app: over stdio, or over HTTP on a port of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+
+import anyio
+
+from ...app import Backburner
+from ...errors import ConfigError
+from ..adapters.servers import framework_of
+from ..auth import verifier_of
+from .framing import Framing
+
+
+def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
+    """Serve until the client goes. Raises what opening the store raises."""
+    server = app.mcp_server()
+    try:
+        anyio.run(framework_of(server).run_stdio, server, framing)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        app.close()
+
+
+def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") -> None:
+    """Serve on that address until the process is told to stop. Raises ConfigError: see `check_bind`."""
+    import uvicorn
+
+    from .http import http_app
+
+    check_bind(app, host)
+    web = http_app(app, host=host, port=port)
+    try:
+        uvicorn.run(web, host=host, port=port, log_level=log_level, lifespan="on")
+    finally:
+        app.close()
+
+
+def check_bind(app: Backburner, host: str) -> None:
+    """Raises ConfigError for an address that others can reach when nobody has to say who they are."""
+    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.allow_anonymous == "on":
+        return
+    reason = (
+        f"{host} can be reached by others and no tokens are configured, so anybody could run the tools; "
+        "set auth_tokens or auth_jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
+    )
+    raise ConfigError(setting="http", reason=reason)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, `:PORT` or `PORT`, on loopback where no host is named. Raises ConfigError."""
+    host, _, port = text.rpartition(":")
+    try:
+        number = int(port)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 65535:
+        raise ConfigError(setting="http", reason=f"{text!r} is not HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", number
