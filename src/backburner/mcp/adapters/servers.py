@@ -1,4 +1,4 @@
-"""Installing the surfaces on a server, whatever framework it is of.
+"""Installing the middleware on a server, whatever framework it is of.
 
 Every framework has a lowlevel `Server` of the official SDK inside; all the rest is done there.
 """
@@ -20,9 +20,10 @@ from ... import __version__
 from ...app import Backburner
 from ...errors import ConfigError
 from ...tools import ToolSpec, tool_options
-from ..middleware import Surfaces
+from ..dialects.tasks_2026.wire import EXTENSION
+from ..middleware import TaskMiddleware
 from ..outcomes import MCP_RESULT
-from ..request import TASKS_EXTENSION
+from ..sdk import check_server_parts
 from . import fastmcp, lowlevel, mcpserver
 from .pipeline import Pipeline
 
@@ -104,24 +105,27 @@ def new_server(app: Backburner) -> Server[Any]:
     return server
 
 
-def install(app: Backburner, server: Any, slow: Slow = ()) -> Surfaces:
-    """Make a server serve tasks. Its other tools, and all else it does, stay as they are."""
+def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
+    """Make a server serve tasks. Its other tools, and all else it does, stay as they are.
+
+    Raises ConfigError, also for a release of its framework that lacks something that is needed.
+    """
+    check_server_parts()
     framework = framework_of(server)
     low: Server[Any] = framework.lowlevel_of(server)
     attachment = Attachment(app, low, slow)
-    surfaces = Surfaces(app, attachment)
-    framework.add_middleware(server, low, surfaces)
-    low.extensions[TASKS_EXTENSION] = {}
-    for method, params_type, handler in surfaces.methods():
+    middleware = TaskMiddleware(app, attachment)
+    framework.add_middleware(server, low, middleware)
+    low.extensions[EXTENSION] = {}
+    for method, params_type, handler in middleware.methods():
         low.add_request_handler(method, params_type, handler)
     _fill_in(low)
-    _look_up_schemas(low, surfaces, attachment)
+    _look_up_schemas(low, middleware, attachment)
     app.server = server
-    return surfaces
 
 
 def _fill_in(low: Server[Any]) -> None:
-    """Bind what the server does not offer itself and the surfaces add to: lists, resources, listening."""
+    """Bind what the server does not offer itself and the dialects add to: lists, resources, listening."""
 
     async def no_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[])
@@ -155,14 +159,14 @@ def _fill_in(low: Server[Any]) -> None:
             low.add_request_handler(method, params_type, handler)  # type: ignore[arg-type]
 
 
-def _look_up_schemas(low: Server[Any], surfaces: Surfaces, attachment: Attachment) -> None:
+def _look_up_schemas(low: Server[Any], middleware: TaskMiddleware, attachment: Attachment) -> None:
     """Without this the SDK lists all tools before each call over HTTP at 2026-07-28."""
     before = low.get_tool_input_schema
 
     def look_up(name: str) -> Mapping[str, Any] | None:
-        task_tool = surfaces.task_tools.by_name.get(name)
-        if task_tool is not None:
-            return task_tool.input_schema
+        own = middleware.own_tools.get(name)
+        if own is not None:
+            return own.input_schema
         found = None if before is None else before(name)
         return attachment.input_schema(name) if found is None else found
 

@@ -13,10 +13,10 @@ from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ...service import TaskService
 from ...tools import ToolSpec
-from ..access import TaskAccess, validate
+from ..access import TaskAccess
 from ..auth import owner_of_request
-from ..mapping import wire_errors
-from ..request import RequestContext
+from ..jsonrpc_errors import jsonrpc_errors
+from ..request import RequestContext, validate
 from ..resources import SCHEME
 from .proposals import Completion, CompletionRequest, argument_to_complete, complete, rank
 from .references import resolve_context
@@ -79,7 +79,7 @@ class Completing:
             history = await service.aio.run(earlier_values, service, owner, name, argument)
             suggested = await self._suggested(spec, argument, partial, arguments, context)
         request = CompletionRequest(partial, argument, arguments, context, history, suggested)
-        with wire_errors():
+        with jsonrpc_errors():
             return complete(request, schema)
 
     async def _suggested(
