@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.surfaces.harness import Deployment
+from tests.mcp_server.harness import Deployment
 
 
 @pytest.fixture(scope="module")

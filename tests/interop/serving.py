@@ -10,7 +10,7 @@ from pathlib import Path
 from backburner.engines.local import SupervisorLock
 from tests import services
 from tests.interop import environment
-from tests.surfaces.harness import Deployment, connect, free_port, wait_for_port
+from tests.mcp_server.harness import Deployment, connect, free_port, wait_for_port
 
 
 @contextlib.contextmanager

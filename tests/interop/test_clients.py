@@ -15,7 +15,7 @@ import pytest
 
 from tests.interop import environment
 from tests.interop.serving import of_others, serving
-from tests.surfaces.harness import SCRIPT, Deployment
+from tests.mcp_server.harness import SCRIPT, Deployment
 
 pytestmark = pytest.mark.slow
 

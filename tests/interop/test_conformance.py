@@ -12,8 +12,8 @@ import pytest
 
 from tests.interop import environment
 from tests.interop.serving import of_others, serving
-from tests.surfaces import harness
-from tests.surfaces.harness import Deployment
+from tests.mcp_server import harness
+from tests.mcp_server.harness import Deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.interop import environment
-from tests.surfaces.harness import SCRIPT, Deployment, connect
+from tests.mcp_server.harness import SCRIPT, Deployment, connect
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,9 @@
 """Concurrent callers share commits, and one that fails does not disturb the others."""
 
+import contextlib
+import fcntl
 import struct
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,9 +12,11 @@ import pytest
 
 from backburner.clock import SystemClock
 from backburner.errors import IdempotencyConflict, StoreError
+from backburner.lifecycle import State
 from backburner.store import Store
 from backburner.stores import open_store
 from backburner.testing.store.base import new_task
+from tests.services import wait_until
 
 CLOCK = SystemClock()
 CALLERS = 16
@@ -32,16 +37,48 @@ def commits(wal: Path) -> int:
     return sum(size != bytes(4) for size in sizes)
 
 
-def test_sixteen_callers_do_not_pay_for_sixteen_commits(store: Store, tmp_path: Path) -> None:
-    wal = tmp_path / "tasks.db-wal"
-    before = commits(wal)
+@pytest.fixture
+def nobody_gives_way() -> Iterator[None]:
+    """A thread runs until it has to wait for something, however busy the machine is."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@contextlib.contextmanager
+def writing_as_another_process(folder: Path) -> Iterator[None]:
+    """Nobody else can write to the store for as long as this lasts."""
+    with (folder / "tasks.db.d" / "write.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_caller_that_is_alone_has_a_commit_of_its_own(store: Store, tmp_path: Path) -> None:
+    before = commits(tmp_path / "tasks.db-wal")
     for _ in range(10):
         store.submit(new_task(CLOCK))
-    assert commits(wal) - before == 10
+    assert commits(tmp_path / "tasks.db-wal") - before == 10
+
+
+@pytest.mark.usefixtures("nobody_gives_way")
+def test_sixteen_callers_do_not_pay_for_sixteen_commits(store: Store, tmp_path: Path) -> None:
+    """The first one waits for the lock with what is its own; all the others wait for the first one."""
+    come: list[int] = []
+
+    def submit(number: int) -> None:
+        come.append(number)
+        store.submit(new_task(CLOCK))
+
+    before = commits(tmp_path / "tasks.db-wal")
     with ThreadPoolExecutor(CALLERS) as threads:
-        before = commits(wal)
-        list(threads.map(lambda _: store.submit(new_task(CLOCK)), range(10 * CALLERS)))
-    assert commits(wal) - before < 5 * CALLERS
+        with writing_as_another_process(tmp_path):
+            submitting = [threads.submit(submit, number) for number in range(CALLERS)]
+            assert wait_until(lambda: len(come) == CALLERS)
+        for caller in submitting:
+            caller.result()
+    assert commits(tmp_path / "tasks.db-wal") - before <= 2
+    assert store.count_states() == {State.QUEUED: CALLERS}
 
 
 def test_a_caller_that_is_refused_does_not_disturb_those_in_the_same_commit(store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tests.surfaces.harness import Deployment, Peer, connect
+from tests.mcp_server.harness import Deployment, Peer, connect
 
 NAMES = {
     "submit_task",

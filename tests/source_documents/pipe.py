@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tests.surfaces.harness import Deployment
+from tests.mcp_server.harness import Deployment
 
 APP = Path(__file__).with_name("document_app.py")
 Message = dict[str, Any]

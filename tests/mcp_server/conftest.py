@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces.harness import Deployment
+from tests.mcp_server.harness import Deployment
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.surfaces.harness import Deployment, connect
+from tests.mcp_server.harness import Deployment, connect
 
 
 async def test_a_large_result_comes_as_preview_and_can_be_read_whole(deployment: Deployment) -> None:

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from backburner.mcp.serving.http import UnreadStreams
-from tests.surfaces.harness import Deployment, connect, free_port, until
+from tests.mcp_server.harness import Deployment, connect, free_port, until
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces_own.pipe import Pipe, serving, store_in
+from tests.source_documents.pipe import Pipe, serving, store_in
 
 
 @pytest.fixture(params=["newline", "lsp"])

@@ -11,7 +11,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from backburner import Backburner
-from tests.surfaces.harness import TASKS, Deployment, Peer, connect, until
+from tests.mcp_server.harness import TASKS, Deployment, Peer, connect, until
 
 UNKNOWN = "tsk_" + "0" * 36
 

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from backburner.errors import ConfigError
 from backburner.mcp.auth import JwtTokens, StaticTokens, hash_token
 from backburner.mcp.serving.run import check_bind, split_address
-from tests.surfaces.harness import SCRIPT, Deployment, connect
+from tests.mcp_server.harness import SCRIPT, Deployment, connect
 
 UNKNOWN = "tsk_" + "0" * 36
 SECRET = "a shared secret of more than 32 bytes"

@@ -26,7 +26,7 @@ from mcp.shared.message import SessionMessage
 
 from backburner import Backburner
 from backburner.engines.local import SupervisorLock
-from tests.surfaces.wire import Wire
+from tests.mcp_server.wire import Wire
 
 TASKS = "io.modelcontextprotocol/tasks"
 SCRIPT = Path(__file__).with_name("servers.py")
@@ -77,7 +77,7 @@ class Deployment:
     @contextlib.contextmanager
     def app(self) -> Iterator[Backburner]:
         """The app in this process, for clients in memory."""
-        from tests.surfaces import servers
+        from tests.mcp_server import servers
 
         before = dict(os.environ)
         os.environ.update(self.environment)

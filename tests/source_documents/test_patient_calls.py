@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.surfaces_own.pipe import Pipe, serving, store_in
+from tests.source_documents.pipe import Pipe, serving, store_in
 
 #: A minute of the story, in seconds of the test.
 MINUTE_S = 4.0

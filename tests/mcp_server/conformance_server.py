@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from backburner import Backburner, TaskContext
-from tests.surfaces.conformance_fixtures import EventsInMemory, add_fixtures
+from tests.mcp_server.conformance_fixtures import EventsInMemory, add_fixtures
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.surfaces.harness import KINDS, Deployment, Peer, connect
+from tests.mcp_server.harness import KINDS, Deployment, Peer, connect
 
 pytestmark = pytest.mark.slow
 

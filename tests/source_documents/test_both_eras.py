@@ -10,7 +10,7 @@ from mcp.client import Client
 
 from backburner import Backburner
 from backburner.target import load, parse
-from tests.surfaces_own.pipe import serving, store_in
+from tests.source_documents.pipe import serving, store_in
 
 APP = """
 from backburner import Backburner, TaskContext

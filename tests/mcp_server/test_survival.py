@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from tests.surfaces.harness import SCRIPT, Deployment, connect
+from tests.mcp_server.harness import SCRIPT, Deployment, connect
 
 
 def start_task_and_die(deployment: Deployment, call: dict[str, object]) -> None:

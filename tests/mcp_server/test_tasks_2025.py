@@ -9,7 +9,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.surfaces.harness import Deployment, connect, until
+from tests.mcp_server.harness import Deployment, connect, until
 
 RELATED = "io.modelcontextprotocol/related-task"
 UNKNOWN = "tsk_" + "0" * 36
