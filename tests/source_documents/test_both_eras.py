@@ -9,6 +9,7 @@ import pytest
 from mcp.client import Client
 
 from backburner import Backburner
+from backburner.mcp.sdk import raw_request
 from backburner.target import load, parse
 from tests.source_documents.pipe import serving, store_in
 
@@ -47,13 +48,7 @@ def tell(folder: Path, mode: Any, story: Story) -> None:
             async with Client(bb.mcp_server(), mode=mode) as client:
 
                 async def request(method: str, **params: Any) -> dict[str, Any]:
-                    body: dict[str, Any] = {"method": method, "params": params}
-                    options: Any = {}
-                    client.session._stamp(body, options)
-                    result = await client.session._dispatcher.send_raw_request(
-                        method, body["params"], options
-                    )
-                    return dict(result)
+                    return await raw_request(client.session, method, params)
 
                 await story(request)
         finally:
