@@ -20,7 +20,7 @@ from ..app import Backburner
 from ..errors import BackburnerError
 from ..tools import ToolSpec
 from .access import TaskAccess, validate
-from .completion.answer import Completing
+from .completion import answer_completion
 from .dialects.task_id.server import TaskIdCalls, given_task_id
 from .dialects.task_tools.server import TaskTools
 from .dialects.tasks_2025.server import CAPABILITY, ListParams, Tasks2025
@@ -78,7 +78,6 @@ class Surfaces:
         self.stages = Stages(self.access, self.tokens)
         self.plain_calls = PlainCalls(self.access, self.tokens, self.stages)
         self.task_ids = TaskIdCalls(self.access)
-        self.completing = Completing(self.access, self._find_tool)
         self.resources = TaskResources(self.access)
         self._learned = False
         self._handles: dict[str, Handle] = {
@@ -211,7 +210,7 @@ class Surfaces:
         return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
 
     async def _complete_argument(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        return _complete(ctx, await self.completing.answer(ctx, call_next))
+        return _complete(ctx, await answer_completion(ctx, call_next, self.access, self._find_tool))
 
     async def _learn(self, ctx: RequestContext, call_next: CallNext) -> list[dict[str, Any]]:
         """List the server's own tools, to know which of them are slow."""
