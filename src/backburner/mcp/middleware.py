@@ -23,7 +23,7 @@ from ..app import Backburner
 from ..errors import BackburnerError
 from ..tools import ToolSpec
 from .access import TaskAccess
-from .completion.answer import Completing
+from .completion import answer_completion
 from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
 from .outcomes import MCP_RESULT, error_as_result
@@ -48,7 +48,6 @@ class TaskMiddleware:
         self._tokens = ProgressTokens(silence_s=app.settings.progress_silence_s)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
-        self._completing = Completing(self._access, self._find_tool)
         #: The tools that the dialects add to the server's, by name.
         self.own_tools: Mapping[str, OwnTool] = {
             name: tool for dialect in self._dialects for name, tool in dialect.own_tools().items()
@@ -171,7 +170,7 @@ class TaskMiddleware:
     # -- completion
 
     async def _complete_argument(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        return completed(ctx, await self._completing.answer(ctx, call_next))
+        return completed(ctx, await answer_completion(ctx, call_next, self._access, self._find_tool))
 
     async def _find_tool(
         self, ctx: RequestContext, call_next: CallNext, name: str

@@ -1,4 +1,4 @@
-"""The one door to what the MCP SDK and FastMCP do not promise.
+"""The one door to what the MCP SDK, FastMCP and Python do not promise.
 
 Each private part that is used here is named in a list, and looked for when a server is attached or a
 client is made: so a release that renames one is a clear error at once, not a silent loss later.
@@ -6,7 +6,10 @@ client is made: so a release that renames one is a clear error at once, not a si
 
 from __future__ import annotations
 
+import platform
+import re
 import sys
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
 
@@ -73,8 +76,9 @@ _FASTMCP_PARTS = (
 
 @cache
 def check_server_parts() -> None:
-    """Raises ConfigError when this release of the SDK lacks something that a server needs."""
+    """Raises ConfigError when this release of the SDK, or of Python, lacks something that a server needs."""
     _check("mcp", _KNOWN_SDK, _SERVER_PARTS)
+    check_pattern_parser()
 
 
 @cache
@@ -170,3 +174,53 @@ async def raw_request(
     if name is not None:
         options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(name)
     return dict(await session._dispatcher.send_raw_request(method, body["params"], options))
+
+
+# -- regular expressions ---------------------------------------------------------------------------
+
+#: A pattern with the operations that patterns mostly have, and how its steps are written down.
+_PATTERN = r"a[^b-d\d]{2}(e|fg)"
+_STEPS = (
+    "[(LITERAL, 97),"
+    " (MAX_REPEAT, (2, 2, [(IN, [(NEGATE, None), (RANGE, (98, 100)), (CATEGORY, CATEGORY_DIGIT)])])),"
+    " (SUBPATTERN, (1, 0, 0, [(BRANCH, (None, [[(LITERAL, 101)], [(LITERAL, 102), (LITERAL, 103)]]))]))]"
+)
+
+
+class ParsedPattern(NamedTuple):
+    """A pattern as `re` reads it.
+
+    `steps` are pairs of an operation, whose `str` is its name (`LITERAL`, `MAX_REPEAT`, …), and its
+    argument; sequences of steps may stand within arguments. `shortest` is the least number of characters
+    that a text has which matches.
+    """
+
+    steps: Any
+    shortest: int
+
+
+def parse_pattern(pattern: str) -> ParsedPattern:
+    """By the standard library's own parser: it has no public name, but no other agrees with `re` in everything.
+
+    Raises `re.error`, RecursionError or OverflowError for what `re` does not compile.
+    """
+    parser: Any = import_module("re._parser")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        re.compile(pattern)
+        steps = parser.parse(pattern)
+    return ParsedPattern(steps, steps.getwidth()[0])
+
+
+def check_pattern_parser() -> None:
+    """Raises ConfigError when this Python's parser is gone, or gives other steps than those known here."""
+    try:
+        parsed = parse_pattern(_PATTERN)
+    except Exception as error:
+        raise _unknown_python(str(error)) from error
+    if (repr(parsed.steps), parsed.shortest) != (_STEPS, 4):
+        raise _unknown_python(f"`re._parser` gives other steps: {parsed}")
+
+
+def _unknown_python(reason: str) -> ConfigError:
+    return ConfigError(setting="server", reason=f"Python {platform.python_version()} is not known: {reason}")
