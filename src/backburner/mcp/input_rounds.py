@@ -52,7 +52,7 @@ class InputRounds:
 
         Raises MCPError when the client cannot be asked.
         """
-        if spec.ask_first is None or not is_modern(ctx) or (ctx.params or {}).get("requestState") is not None:
+        if not is_modern(ctx):
             return None, {}
         questions = await self._access.service.aio.run(spec.questions, arguments_of(ctx))
         asked = [
@@ -78,12 +78,10 @@ class InputRounds:
         requests = input_requests(status.questions)
         return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
-    async def resumed(self, ctx: RequestContext, spec: ToolSpec) -> TaskStatus | None:
+    async def resumed(self, ctx: RequestContext, spec: ToolSpec) -> TaskStatus:
         """The task of a call that comes again with answers, which the task gets. Raises MCPError."""
         params = ctx.params or {}
         state, given = params.get("requestState"), params.get("inputResponses")
-        if not is_modern(ctx) or state is None:
-            return None
         try:
             task_id, tool_name = self._signer().loads(state)
         except (BadData, TypeError, ValueError):

@@ -28,10 +28,18 @@ from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
 from .outcomes import MCP_RESULT, error_as_result
 from .progress_tokens import CallToken, ProgressTokens
-from .request import RequestContext, arguments_of, as_dict, completed, request_meta, validate
+from .request import (
+    RequestContext,
+    arguments_of,
+    as_dict,
+    comes_again,
+    completed,
+    request_meta,
+    validate,
+)
 from .resources import TaskResources
 from .server_dialect import Around, Handler, Method, OwnTool, SlowCall
-from .slow_tools import SlowTools, ToolKnowledge
+from .slow_tools import SlowTools
 
 #: Set in a runner, where the server's own pipeline runs the tool and the dialects must step aside.
 IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_runner", default=False)
@@ -44,7 +52,8 @@ class TaskMiddleware:
 
     def __init__(self, app: Backburner, slow_tools: SlowTools) -> None:
         self._access = TaskAccess(app)
-        self._known_tools = ToolKnowledge(slow_tools)
+        self._slow_tools = slow_tools
+        self._awake = False
         self._tokens = ProgressTokens(silence_s=app.settings.progress_silence_s)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
@@ -86,12 +95,17 @@ class TaskMiddleware:
             for dialect in self._dialects:
                 await dialect.heard(ctx)
             return await call_next(ctx)
-        if ctx.method not in _NOT_YET:
-            self._access.wake()
-            for dialect in self._dialects:
-                dialect.wake()
+        if not self._awake and ctx.method not in _NOT_YET:
+            self._wake()
         around = self._around.get(ctx.method)
         return await (call_next(ctx) if around is None else around(ctx, call_next))
+
+    def _wake(self) -> None:
+        """The server is in use: open the store, and begin what goes on in the background."""
+        self._awake = True
+        self._access.wake()
+        for dialect in self._dialects:
+            dialect.wake()
 
     # -- what the server says about itself
 
@@ -110,7 +124,7 @@ class TaskMiddleware:
 
     async def _list_tools(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         result = as_dict(await call_next(ctx))
-        self._known_tools.take_note(result)
+        self._slow_tools.take_note(result)
         tools = [self._described(ctx, tool) for tool in result["tools"]]
         if not result.get("nextCursor"):
             # The server's own tools come first, since some clients try the first tool of a list.
@@ -120,7 +134,7 @@ class TaskMiddleware:
         return {**result, "tools": tools}
 
     def _described(self, ctx: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
-        spec = self._known_tools.known(tool["name"])
+        spec = self._slow_tools.known(tool["name"])
         if spec is not None:
             for dialect in self._dialects:
                 tool = dialect.describe(ctx, spec, tool)
@@ -147,9 +161,9 @@ class TaskMiddleware:
         name = (ctx.params or {}).get("name")
         if isinstance(name, str) and name in self.own_tools:
             validate(ctx)
-            await self._known_tools.all_known(ctx, call_next)
+            await self._slow_tools.learn_all(ctx, call_next)
             return completed(ctx, await self.own_tools[name].answer(ctx, arguments_of(ctx)))
-        spec = await self._known_tools.slow_tool(ctx, call_next, name)
+        spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             validate(ctx)
             return completed(ctx, await self._answer_slow_call(ctx, spec, token))
@@ -162,6 +176,8 @@ class TaskMiddleware:
     ) -> dict[str, Any]:
         dialect = next(dialect for dialect in self._dialects if dialect.takes(ctx, spec))
         try:
+            if spec.ask_first is None or comes_again(ctx):
+                return await dialect.answer(SlowCall(ctx, spec, token))
             asking, answers = await self._rounds.ask_first(ctx, spec)
             return asking or await dialect.answer(SlowCall(ctx, spec, token, answers))
         except BackburnerError as error:
@@ -178,10 +194,10 @@ class TaskMiddleware:
         """The input schema of any tool that the server lists, and its spec if it is a slow one."""
         if name in self.own_tools:
             return self.own_tools[name].input_schema, None
-        spec = await self._known_tools.slow_tool(ctx, call_next, name)
+        spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             return spec.input_schema, spec
-        tools = await self._known_tools.learn(ctx, call_next)
+        tools = await self._slow_tools.learn(ctx, call_next)
         return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
 
 

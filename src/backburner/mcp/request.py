@@ -40,6 +40,11 @@ def arguments_of(ctx: RequestContext) -> dict[str, Any]:
     return dict((ctx.params or {}).get("arguments") or {})
 
 
+def comes_again(ctx: RequestContext) -> bool:
+    """Whether a call is the next round of one that was answered with questions, as 2026-07-28 has it."""
+    return is_modern(ctx) and (ctx.params or {}).get("requestState") is not None
+
+
 def validate(ctx: RequestContext) -> None:
     """Check a request that will not reach the SDK's handler. Raises ValidationError, as the SDK does."""
     methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)

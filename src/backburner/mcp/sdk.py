@@ -200,7 +200,7 @@ class ParsedPattern(NamedTuple):
 
 
 def parse_pattern(pattern: str) -> ParsedPattern:
-    """By the standard library's own parser: it has no public name, but no other agrees with `re` in everything.
+    """By the parser of the standard library: it has no public name, but no other agrees with `re` in all.
 
     Raises `re.error`, RecursionError or OverflowError for what `re` does not compile.
     """

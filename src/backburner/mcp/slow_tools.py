@@ -1,54 +1,62 @@
-"""Which tools of a server are slow, and what is known of all of them."""
+"""Which tools of a server are slow: functions of the app, and tools that the server has itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
 
 from mcp.server.context import CallNext
 
-from ..tools import ToolSpec
+from ..app import Backburner
+from ..tools import Run, ToolSpec, tool_options
+from .outcomes import MCP_RESULT
 from .request import RequestContext, as_dict
 
-
-class SlowTools(Protocol):
-    """The slow tools among a server's, as its adapter knows them."""
-
-    def find(self, name: Any) -> ToolSpec | None:
-        """The slow tool of that name, if it is known already."""
-        ...
-
-    def may_be(self, name: Any) -> bool:
-        """Whether a tool of that name, not known yet, would be slow."""
-        ...
-
-    def learn(self, listed: list[dict[str, Any]]) -> None:
-        """Take note of the server's own tools, as it lists them."""
-        ...
+#: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
+Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
-class ToolKnowledge:
-    """Learns the server's tools from its own list, when they are first needed."""
+class SlowTools:
+    """The slow tools of one server. Its own ones are learned from its list, when they are first needed."""
 
-    def __init__(self, slow_tools: SlowTools) -> None:
-        self._slow_tools = slow_tools
-        self._complete = False
+    def __init__(self, app: Backburner, run_of: Callable[[str], Run], slow: Slow = ()) -> None:
+        """`run_of` gives what runs the server's own tool of a name. Raises ToolDefinitionError."""
+        self._app = app
+        self._run_of = run_of
+        self._patterns = dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in slow}
+        # Asked for each call of each tool, so also of the fast ones.
+        self._options = lru_cache(maxsize=4096)(self._match)
+        self._schemas: dict[str, Mapping[str, Any]] = {}
+        self._learned_any = self._learned_all = False
+        for pattern, options in self._patterns.items():
+            tool_options(pattern, **options)  # so that a mistake shows at once
+        app.tools.find_missing = self._find_missing
 
     def known(self, name: Any) -> ToolSpec | None:
         """The slow tool of that name, if it is known already."""
-        return self._slow_tools.find(name)
+        return self._app.tools.get(name) if isinstance(name, str) and name in self._app.tools else None
 
-    async def slow_tool(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
+    async def find(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
         """The slow tool of that name; the server is asked for its list if that could tell."""
-        spec = self._slow_tools.find(name)
-        if spec is None and self._slow_tools.may_be(name):
+        spec = self.known(name)
+        if spec is None and self._may_be_slow(name):
             await self.learn(ctx, call_next)
-            spec = self._slow_tools.find(name)
+            spec = self.known(name)
         return spec
 
-    async def all_known(self, ctx: RequestContext, call_next: CallNext) -> None:
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of any tool's inputs, as far as it was learned."""
+        spec = self.known(name)
+        return self._schemas.get(name) if spec is None else spec.input_schema
+
+    # -- learning
+
+    async def learn_all(self, ctx: RequestContext, call_next: CallNext) -> None:
         """Know every slow tool from now on."""
-        if not self._complete:
+        if not self._learned_all:
             await self.learn(ctx, call_next)
 
     async def learn(self, ctx: RequestContext, call_next: CallNext) -> list[dict[str, Any]]:
@@ -63,8 +71,38 @@ class ToolKnowledge:
                 return tools
             params = {**params, "cursor": result["nextCursor"]}
 
-    def take_note(self, result: dict[str, Any]) -> None:
+    def take_note(self, result: Mapping[str, Any]) -> None:
         """Learn from a page of the server's list."""
-        self._slow_tools.learn(result["tools"])
+        self._learned_any = True
+        for tool in result["tools"]:
+            name = tool["name"]
+            self._schemas[name] = tool["inputSchema"]
+            if name not in self._app.tools and self._may_be_slow(name):
+                spec = self._spec(
+                    name,
+                    description=tool.get("description") or "",
+                    input_schema=tool["inputSchema"],
+                    output_schema=tool.get("outputSchema"),
+                )
+                self._app.add_tool(spec)
         if not result.get("nextCursor"):
-            self._complete = True
+            self._learned_all = True
+
+    # -- by name alone
+
+    def _may_be_slow(self, name: Any) -> bool:
+        return isinstance(name, str) and self._options(name) is not None
+
+    def _match(self, name: str) -> Mapping[str, Any] | None:
+        for pattern, options in self._patterns.items():
+            if fnmatchcase(name, pattern):
+                return options
+        return None
+
+    def _find_missing(self, name: str) -> ToolSpec | None:
+        """A runner runs a tool by its name alone. Where the server's tools are known, a miss is a miss."""
+        return self._spec(name) if self._may_be_slow(name) and not self._learned_any else None
+
+    def _spec(self, name: str, **described: Any) -> ToolSpec:
+        options = tool_options(name, **(self._options(name) or {}))
+        return ToolSpec(name, self._run_of(name), meta={"result": MCP_RESULT}, **{**described, **options})

@@ -1,6 +1,7 @@
 """The dialects of a server, in the order in which they are asked. A new one is a new folder, and a line here.
 
-The first that takes a call answers it; the last takes every call.
+The first that takes a call answers it: what none before it takes is the two-stage return's. The task tools
+take no calls of others' tools; they come last because their tools are listed last.
 """
 
 from __future__ import annotations
@@ -23,6 +24,6 @@ def server_dialects(
         Tasks2026(access, rounds),
         Tasks2025(access),
         TaskId(access),
-        TaskTools(access),
         TwoStage(access, rounds, tokens),
+        TaskTools(access),
     )

@@ -24,7 +24,7 @@ from ...following import follow
 from ...input_rounds import InputRounds, input_requests
 from ...jsonrpc_errors import jsonrpc_errors, task_error
 from ...outbox import notification
-from ...request import RequestContext, declares, is_modern, missing_capability
+from ...request import RequestContext, comes_again, declares, is_modern, missing_capability
 from ...server_dialect import Around, Method, ServerDialect, SlowCall
 from .wire import (
     CANCEL,
@@ -78,8 +78,9 @@ class Tasks2026(ServerDialect):
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
         """A `CreateTaskResult`; the task is on disk by then. A call that comes again has its task already."""
-        status = await self._rounds.resumed(call.ctx, call.spec)
-        return created(status or await self._access.submit(call.ctx, call.spec, answers=call.answers))
+        if comes_again(call.ctx):
+            return created(await self._rounds.resumed(call.ctx, call.spec))
+        return created(await self._access.submit(call.ctx, call.spec, answers=call.answers))
 
     # -- methods
 

@@ -17,7 +17,7 @@ from ...access import TaskAccess
 from ...input_rounds import InputRounds
 from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens
-from ...request import RequestContext
+from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
 from ..task_tools.wire import WAIT_FOR_TASK
 from .announcing import Announcements, learn_two_stage, progress_update
@@ -50,8 +50,9 @@ class TwoStage(ServerDialect):
         return True
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
-        status = await self._rounds.resumed(call.ctx, call.spec)
-        if status is None:
+        if comes_again(call.ctx):
+            status = await self._rounds.resumed(call.ctx, call.spec)
+        else:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers)
         patience_s = self._patience_s(call, status)
         if patience_s != 0:
