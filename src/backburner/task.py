@@ -223,6 +223,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskHead:
+    """What is cheap to know of a task: whose it is, where it is in its life, and at which try."""
+
+    task_id: str
+    owner: str
+    state: State
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One try at a task. `outcome` is None while it goes on."""
 
