@@ -13,9 +13,11 @@ from ..answers import check_answers
 from ..app import Backburner
 from ..config import Settings
 from ..context import elicitation
-from ..errors import BackburnerError, InvalidAnswer
+from ..errors import BackburnerError, InvalidAnswer, TaskNotFound
+from ..lifecycle import State
+from ..request import TaskRequest
 from ..service import TaskService, TaskStatus
-from ..task import InputRequest
+from ..task import Answer, InputRequest, TaskHead
 from ..tools import ToolSpec
 from .auth import caller_of_request, owner_of_request
 from .links import Links
@@ -66,31 +68,27 @@ class TaskAccess:
         spec: ToolSpec,
         *,
         ttl_s: float | None = None,
-        answers: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Answer] | None = None,
         external_id: str | None = None,
     ) -> TaskStatus:
         """Make the task of a `tools/call` request; it is on disk when this returns."""
         await self.ready()
         traceparent = request_meta(ctx).get("traceparent")
-        meta: dict[str, Any] = {}
-        if answers:
-            meta["answers"] = dict(answers)
-        caller = caller_of_request()
-        if caller is not None:
-            meta["caller"] = caller
-        return await self.service.aio.submit(
+        request = TaskRequest(
             spec.name,
             arguments_of(ctx),
             owner=owner_of_request(),
             ttl_s=ttl_s,
             external_id=external_id,
             traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
-            meta=meta,
+            answers=answers or {},
+            caller=caller_of_request(),
         )
+        return await self.service.aio.submit_request(request)
 
     async def answers_first(
         self, ctx: RequestContext, spec: ToolSpec
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    ) -> tuple[dict[str, Any], dict[str, Answer]]:
         """What the tool asks first: the requests that still want an answer, and the answers that came."""
         questions = await self.service.aio.run(spec.questions, arguments_of(ctx))
         asked = [
@@ -103,9 +101,7 @@ class TaskAccess:
         except InvalidAnswer:
             checked = {}  # ask once more, rather than fail a call that has not begun
         if all(question.key in checked for question in asked):
-            return {}, {
-                key: {"action": action, "content": content} for key, (action, content) in checked.items()
-            }
+            return {}, {key: Answer(action, content) for key, (action, content) in checked.items()}
         return {q.key: {"method": q.method, "params": dict(q.params)} for q in asked}, {}
 
     # -- reading
@@ -113,6 +109,13 @@ class TaskAccess:
     async def status(self, task_id: str) -> TaskStatus:
         """Raises TaskNotFound, also for another owner's task and an expired one."""
         return present(await self.service.aio.status(task_id, owner=owner_of_request()))
+
+    async def head(self, task_id: str) -> TaskHead:
+        """As `status`, for those who need no more than to know that the task is there."""
+        head = await self.service.aio.head(task_id, owner=owner_of_request())
+        if head.state is State.EXPIRED:
+            raise TaskNotFound(task_id=task_id)
+        return head
 
     async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
         """The `CallToolResult` of a task that has one."""

@@ -28,7 +28,7 @@ from .dialects.tasks_2026.server import TaskIdParams, Tasks2026, UpdateParams
 from .dialects.two_stage.announcing import POLL, PollParams, Stages
 from .dialects.two_stage.server import HANDLE_SCHEMA, PlainCalls, client_patience_s, require_elicitation
 from .mapping import mcp_error
-from .outcomes import MCP_RESULT, refusal
+from .outcomes import refusal
 from .progress_tokens import CallToken, ProgressTokens
 from .request import (
     TASKS_2025,
@@ -138,7 +138,7 @@ class Surfaces:
         tools = [self._listed(ctx, tool) for tool in result["tools"]]
         if not result.get("nextCursor"):
             # The server's own tools come first, since some clients try the first tool of a list.
-            own = (spec for spec in self.access.app.tools if spec.meta.get("result") != MCP_RESULT)
+            own = (spec for spec in self.access.app.tools if spec.result_kind == "value")
             tools += (self._listed(ctx, _listed_function(spec)) for spec in own)
             tools += (tool.listed() for tool in self.task_tools.by_name.values())
             self._learned = True

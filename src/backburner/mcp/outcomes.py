@@ -14,10 +14,6 @@ from ..task import Artifact, Task
 from .links import Links, artifact_uri, result_uri
 from .mapping import tool_raised
 
-#: What a task's `meta["result"]` says when its result is a whole `CallToolResult` of an attached server,
-#: and not the plain value that a function returned.
-MCP_RESULT = "mcp"
-
 
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
@@ -52,7 +48,7 @@ def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
     large = large_result(task, outcome.artifacts)
     if large is not None:
         result = _preview_result(task, large, links)
-    elif task.meta.get("result") == MCP_RESULT:
+    elif task.result_kind == "call_tool_result":
         result = dict(task.result)
     else:
         result = value_result(task.result)

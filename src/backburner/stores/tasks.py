@@ -85,6 +85,10 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         parent_id=new.parent_id,
         estimate_s=new.estimate_s,
         traceparent=new.traceparent,
+        isolation=new.isolation,
+        result_kind=new.result_kind,
+        answers=new.answers,
+        caller=new.caller,
         meta=new.meta,
         expires_at=new.expires_at,
     )

@@ -21,7 +21,6 @@ from ...app import Backburner
 from ...errors import ConfigError
 from ...tools import ToolSpec, tool_options
 from ..middleware import Surfaces
-from ..outcomes import MCP_RESULT
 from ..request import TASKS_EXTENSION
 from . import fastmcp, lowlevel, mcpserver
 from .pipeline import Pipeline
@@ -94,7 +93,7 @@ class Attachment:
     def _spec(self, name: str, **described: Any) -> ToolSpec:
         options = tool_options(name, **(self._options(name) or {}))
         run = self._pipeline.tool(name)
-        return ToolSpec(name, run, meta={"result": MCP_RESULT}, **{**described, **options})
+        return ToolSpec(name, run, result_kind="call_tool_result", **{**described, **options})
 
 
 def new_server(app: Backburner) -> Server[Any]:

@@ -19,7 +19,7 @@ from ...access import TaskAccess
 from ...auth import caller_of_request, owner_of_request
 from ...links import artifact_uri
 from ...mapping import present
-from ...outcomes import MCP_RESULT, refusal, text_block
+from ...outcomes import refusal, text_block
 from .wire import SCHEMAS
 
 _LONGEST_WAIT_S = 300.0
@@ -99,7 +99,6 @@ class TaskTools:
     async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         resources = dict(arguments.get("resources") or {})
         queue = resources.pop("resource_class", None)
-        caller = caller_of_request()
         status = await self._access.service.aio.submit(
             arguments["tool_name"],
             arguments.get("inputs") or {},
@@ -110,7 +109,7 @@ class TaskTools:
             idempotency_key=arguments.get("idempotency_key"),
             tags=arguments.get("tags") or (),
             resources=Resources(**resources),
-            meta=None if caller is None else {"caller": caller},
+            caller=caller_of_request(),
         )
         task = status.task
         return {
@@ -147,7 +146,7 @@ class TaskTools:
     def _describe_result(self, result: TaskResult) -> dict[str, Any]:
         task = result.task
         value = task.result
-        if task.meta.get("result") == MCP_RESULT and isinstance(value, dict):
+        if task.result_kind == "call_tool_result" and isinstance(value, dict):
             value = value.get("structuredContent", value.get("content", value))
         return {
             "task_id": task.task_id,
@@ -175,7 +174,7 @@ class TaskTools:
 
     async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
-        await self._access.status(task_id)
+        await self._access.head(task_id)
         page = await self._access.service.aio.logs(
             task_id,
             owner=owner_of_request(),
@@ -216,7 +215,7 @@ class TaskTools:
 
     async def cancel_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
-        await self._access.status(task_id)
+        await self._access.head(task_id)
         status = await self._access.service.aio.cancel(
             task_id, owner=owner_of_request(), reason=arguments.get("reason")
         )
