@@ -192,7 +192,9 @@ def architecture_page() -> str:
 def module_list() -> str:
     """A table for each folder of the source: its modules, and the first sentence of each."""
     folders: dict[str, list[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)):
+    for path in sorted(
+        SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)
+    ):
         place = path.relative_to(SOURCE)
         if place.parts[0] in NOT_LISTED and len(place.parts) > 2:
             continue

@@ -17,7 +17,7 @@ from mcp.server.auth.provider import AccessToken, principal_components
 
 from ..config import Settings
 from ..errors import ConfigError
-from ..task import LOCAL_OWNER
+from ..task import LOCAL_OWNER, Caller
 
 _LONGEST_OWNER = 200
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -33,25 +33,25 @@ def owner_of_request() -> str:
     return text if len(text) <= _LONGEST_OWNER else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def caller_of_request() -> dict[str, Any] | None:
+def caller_of_request() -> Caller | None:
     """Who called, without the token itself, for a tool that asks in the runner; None without a token."""
     token = get_access_token()
     if token is None:
         return None
     client_id, issuer, subject = principal_components(token)
-    return {"client_id": client_id, "issuer": issuer, "subject": subject, "scopes": list(token.scopes)}
+    return Caller(client_id, issuer, subject, tuple(token.scopes))
 
 
-def become(caller: dict[str, Any] | None) -> None:
+def become(caller: Caller | None) -> None:
     """Make `get_access_token` give that caller again in this context."""
     if caller is None:
         return
-    claims = {"iss": caller["issuer"]} if caller.get("issuer") else None
+    claims = {"iss": caller.issuer} if caller.issuer else None
     token = AccessToken(
         token="",
-        client_id=caller["client_id"],
-        scopes=caller["scopes"],
-        subject=caller["subject"],
+        client_id=caller.client_id,
+        scopes=list(caller.scopes),
+        subject=caller.subject,
         claims=claims,
     )
     auth_context_var.set(AuthenticatedUser(token))

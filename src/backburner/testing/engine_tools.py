@@ -63,7 +63,15 @@ async def add_later(a: int, b: int) -> int:
 
 @app.tool
 def whoami(ctx: TaskContext) -> dict[str, Any]:
-    return {"task_id": ctx.task_id, "attempt": ctx.attempt, "owner": ctx.owner, "tags": list(ctx.tags)}
+    return {
+        "task_id": ctx.task_id,
+        "attempt": ctx.attempt,
+        "owner": ctx.owner,
+        "tags": list(ctx.tags),
+        "meta": dict(ctx.meta),
+        "answers": {key: answer.to_dict() for key, answer in ctx.answers.items()},
+        "caller": None if ctx.caller is None else ctx.caller.to_dict(),
+    }
 
 
 @app.tool

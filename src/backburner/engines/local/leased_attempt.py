@@ -73,6 +73,8 @@ class LeasedAttempt:
             timeout_at=self.deadline,
             tags=task.tags,
             meta=task.meta,
+            answers=task.answers,
+            caller=task.caller,
             resources=task.resources,
             folder=str(tasks_folder / task.task_id),
             max_result_bytes=max_result_bytes,

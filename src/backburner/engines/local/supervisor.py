@@ -165,7 +165,7 @@ class Supervisor:
     def _see_what_is_wanted(self, worker: WorkerSlot, attempt: LeasedAttempt) -> None:
         """Somebody may have cancelled the task, or answered its questions."""
         try:
-            if self._store.get(attempt.lease.task_id).state is State.CANCEL_REQUESTED:
+            if self._store.head(attempt.lease.task_id).state is State.CANCEL_REQUESTED:
                 self._cancel(worker, attempt)
             if attempt.asked:
                 self._bring_answers(worker, attempt)
@@ -283,7 +283,7 @@ class Supervisor:
     ) -> None:
         now = self._clock.now_ms()
         if kind == "done":
-            fresh = attempt.lease.task.meta.get("isolation") == "fresh"
+            fresh = attempt.lease.task.isolation == "fresh"
             self._pace.measured(worker.queue, now - (attempt.sent_at or now))
             self._finish(worker, attempt, attempt.outcome_of(body))
             # A runner that had to be limited or stopped may not be what it was.

@@ -62,7 +62,7 @@ class Pipeline:
         swallowed: list[MCPError] = []
         SWALLOWED.set(swallowed)
         IN_RUNNER.set(True)
-        become(context.meta.get("caller"))
+        become(context.caller)
         try:
             result = await serve_one(
                 self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=state

@@ -277,7 +277,7 @@ def result_text(task: Task) -> str:
     if isinstance(result, Mapping):
         if result.get("truncated") is True and isinstance(result.get("preview"), str):
             return f"{result['preview']}\n\n…\n\nThis is the beginning; the rest is in task {task.task_id}."
-        if task.meta.get("result") == "mcp":
+        if task.result_kind == "call_tool_result":
             texts = [block["text"] for block in result.get("content", ()) if block.get("type") == "text"]
             return "\n\n".join(texts)
     return f"```json\n{json.dumps(result, ensure_ascii=False, indent=2)}\n```"
