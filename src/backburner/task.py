@@ -68,7 +68,7 @@ class Retry:
 
     max_attempts: int = 3
     backoff_s: float = 1.0
-    on: tuple[str, ...] = ("worker_lost", "host_restart")
+    on: tuple[str, ...] = ("worker_lost",)
     max_backoff_s: float = 300.0
 
     def delay_s(self, error: TaskError, failures: int) -> float | None:

@@ -130,12 +130,6 @@ class LocalEngine:
             self.start()
         self._needed.set()
 
-    def cancel(self, task: Task) -> None:
-        self._needed.set()
-
-    def probe(self, task: Task) -> bool | None:
-        return None
-
     def stop(self) -> None:
         self._stopped.set()
         self._needed.set()
