@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
+from ...config import Settings
 from ...errors import StoreError
-from ...store import ANYTHING
+from ...store import ANYTHING, HandedBack
 from .dispatch import Dispatch
 from .leased_attempt import LeasedAttempt
-from .pace import Pace
+from .pace import AHEAD_WAITS_MS, Pace
 from .store_outage import StoreOutage
 from .task_log import TaskLog
 from .timers import Timers
@@ -31,8 +32,7 @@ class Claiming:
         timers: Timers,
         pace: Pace,
         outage: StoreOutage,
-        *,
-        max_log_bytes: int,
+        settings: Settings,
     ) -> None:
         self._source = source
         self._workers = workers
@@ -40,7 +40,7 @@ class Claiming:
         self._timers = timers
         self._pace = pace
         self._outage = outage
-        self._max_log_bytes = max_log_bytes
+        self._max_log_bytes = settings.max_log_bytes
         self._queues = set(source.slots)
         self._claimable = set(self._queues)
         self._deep: set[str] = set()  # where the last claim found as many tasks as it asked for
@@ -69,9 +69,9 @@ class Claiming:
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
             wanting = [worker for worker in self._workers if worker.queue == queue and worker.load <= most]
             if wanting:
-                self._claim(queue, wanting, room)
+                self._claim(queue, wanting, room, now)
 
-    def _claim(self, queue: str, wanting: list[WorkerSlot], room: int) -> None:
+    def _claim(self, queue: str, wanting: list[WorkerSlot], room: int, now: int) -> None:
         """The best tasks go to the workers that are free; what there is for them besides comes after."""
         by_id = {worker.worker_id: worker for worker in wanting}
         names = [name for place in range(room) for name, worker in by_id.items() if worker.load <= place]
@@ -85,6 +85,8 @@ class Claiming:
             by_id[lease.worker_id].backlog.append(attempt)
         for worker in wanting:
             self._dispatch.begin_next(worker)
+            if worker.backlog:
+                self._timers.soon("look", now + AHEAD_WAITS_MS)
         if len(leases) == len(names):
             self._deep.add(queue)
         else:
@@ -92,3 +94,17 @@ class Claiming:
             self._claimable.discard(queue)
             with contextlib.suppress(StoreError):
                 self._timers.soon("claim", self._source.next_ready_at())
+
+    def let_others_have(self, now: int) -> None:
+        """Hand back what was leased ahead and now waits behind a task that turns out to be slow."""
+        for worker in self._workers:
+            running = worker.attempt
+            if not worker.backlog or running is None or running.sent_at is None:
+                continue
+            if now - running.sent_at < AHEAD_WAITS_MS:
+                self._timers.soon("look", running.sent_at + AHEAD_WAITS_MS)
+                continue
+            self._pace.measured(worker.queue, now - running.sent_at)
+            for attempt in list(worker.backlog):
+                reason = "Its worker is busy for longer than expected."
+                self._dispatch.finish(worker, attempt, HandedBack(reason))

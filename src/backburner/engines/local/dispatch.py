@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
+from ...config import Settings
 from ...context import scratch_folder
 from ...store import Asked, Checkpointed, Failed, Outcome, Registered
 from ...task import Artifact, InputRequest, Progress, TaskError
@@ -35,9 +36,8 @@ class Dispatch:
         pace: Pace,
         removal: FolderRemoval,
         clock: Clock,
-        *,
+        settings: Settings,
         tasks_folder: Path,
-        max_result_bytes: int,
     ) -> None:
         self._workers = workers
         self._batch = batch
@@ -46,7 +46,7 @@ class Dispatch:
         self._removal = removal
         self._clock = clock
         self._tasks_folder = tasks_folder
-        self._max_result_bytes = max_result_bytes
+        self._max_result_bytes = settings.max_result_bytes
         self.idle_since = clock.now_ms()
 
     # -- giving
@@ -111,7 +111,7 @@ class Dispatch:
         elif kind == "ask":
             self._take_questions(attempt, body, now)
         else:
-            self._take_to_keep(worker, attempt, kind, body)
+            self._take_checkpoint_or_artifact(worker, attempt, kind, body)
 
     def _take_questions(self, attempt: LeasedAttempt, body: dict[str, Any], now: int) -> None:
         """The runner waits for the answers, which come with the reply."""
@@ -123,7 +123,7 @@ class Dispatch:
         attempt.asked[body["number"]] = [request.key for request in requests]
         self._batch.add(attempt.report(Asked(requests)))
 
-    def _take_to_keep(
+    def _take_checkpoint_or_artifact(
         self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
     ) -> None:
         """The runner waits until its checkpoint or artifact is on disk."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from ...clock import Clock
 from ...config import Settings
-from ...store import HandedBack, Lease, Stopping
+from ...store import Lease, Stopping
 from ...task import TaskError
 from .dispatch import Dispatch
 from .leased_attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, LeasedAttempt, Report
-from .pace import AHEAD_WAITS_MS, Pace
 from .timers import Timers
 from .workers import Workers, WorkerSlot
 from .write_batch import WriteBatch
@@ -31,9 +29,6 @@ class Oversight:
         dispatch: Dispatch,
         batch: WriteBatch[Report],
         timers: Timers,
-        pace: Pace,
-        clock: Clock,
-        *,
         settings: Settings,
         tasks_folder: Path,
     ) -> None:
@@ -41,8 +36,6 @@ class Oversight:
         self._dispatch = dispatch
         self._batch = batch
         self._timers = timers
-        self._pace = pace
-        self._clock = clock
         self._cancel_grace_ms = int(settings.cancel_grace_s * 1000)
         self._drain_grace_ms = int(settings.drain_grace_s * 1000)
         self._tasks_folder = tasks_folder
@@ -50,19 +43,19 @@ class Oversight:
 
     # -- what others want
 
-    def cancel(self, worker: WorkerSlot, attempt: LeasedAttempt) -> None:
+    def cancel(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
         """Somebody wants the task stopped."""
         if attempt.stopping is not None:
             return
         self._batch.add(attempt.report(Stopping()))
-        error = TaskError(CANCELLED, "The task was cancelled.")
-        self._stop(worker, attempt, error, self._clock.now_ms() + self._cancel_grace_ms)
+        kill_at = now + self._cancel_grace_ms
+        self._stop(worker, attempt, TaskError(CANCELLED, "The task was cancelled."), kill_at)
         if attempt.sent and worker.runner is not None:
             worker.runner.tell("cancel", {"task_id": attempt.lease.task_id, "attempt": attempt.lease.attempt})
 
     def lose(self, lease: Lease) -> None:
         """Somebody else has the task now, or nobody: what our runner does is of no use."""
-        for worker, attempt in list(self._workers.attempts()):
+        for worker, attempt in self._workers.attempts():
             if attempt.lease is lease:
                 self._stop(worker, attempt, TaskError(LEASE_LOST, "The lease was lost."), 0)
 
@@ -70,9 +63,8 @@ class Oversight:
     def is_draining(self) -> bool:
         return self._drained_at is not None
 
-    def drain(self) -> None:
+    def drain(self, now: int) -> None:
         """At first let finish what runs, for its grace; said once more, hand everything back at once."""
-        now = self._clock.now_ms()
         self._drained_at = now if self.is_draining else now + self._drain_grace_ms
         self._timers.soon("look", now)
 
@@ -80,33 +72,22 @@ class Oversight:
 
     def look(self, now: int) -> None:
         """Enforce the limits, end what must end, and have written what was said."""
-        for worker, attempt in list(self._workers.attempts()):
+        for worker in self._workers:
             if self._drained_at is not None:
-                self._give_up(worker, attempt, now, self._drained_at)
-            elif attempt is not worker.attempt:
-                self._let_others_have(worker, attempt, now)
-            if attempt is worker.attempt:
+                self._give_up(worker, now, self._drained_at)
+            attempt = worker.attempt
+            if attempt is not None:
                 self._enforce(worker, attempt, now)
                 self._timers.soon("look", attempt.look_again_at(now))
-            if (news := attempt.news()) is not None:
-                self._batch.add(news)
+                if (news := attempt.news()) is not None:
+                    self._batch.add(news)
 
-    def _give_up(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int, drained_at: int) -> None:
-        if attempt.sent and now < drained_at:
-            self._timers.soon("look", drained_at)
-        else:
-            self._stop(worker, attempt, TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
-
-    def _let_others_have(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
-        """What was leased ahead must not wait behind a task that turns out to be slow."""
-        running = worker.attempt
-        if running is not None and running.sent_at is not None:
-            if now - running.sent_at < AHEAD_WAITS_MS:
-                self._timers.soon("look", running.sent_at + AHEAD_WAITS_MS)
+    def _give_up(self, worker: WorkerSlot, now: int, drained_at: int) -> None:
+        for attempt in worker.attempts():
+            if attempt.sent and now < drained_at:
+                self._timers.soon("look", drained_at)
             else:
-                self._pace.measured(worker.queue, now - running.sent_at)
-                reason = "Its worker is busy for longer than expected."
-                self._dispatch.finish(worker, attempt, HandedBack(reason))
+                self._stop(worker, attempt, TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
 
     def _stop(self, worker: WorkerSlot, attempt: LeasedAttempt, error: TaskError, kill_at: int) -> None:
         """End an attempt: at once if no runner has it yet, else by `kill_at`."""

@@ -45,43 +45,15 @@ class Supervisor:
         self._watch = store.watch()
         self._clock = clock = SystemClock()
         self._timers = timers = Timers()
-        self._removal = FolderRemoval()
-        pace, outage, folder = Pace(), StoreOutage(clock), tasks_folder(data_dir)
-        self._batch = WriteBatch(self._report_all, timers, outage, clock)
-        self._workers = Workers(source.slots, settings, supervisor_id, self._selector, clock)
-        self._dispatch = Dispatch(
-            self._workers,
-            self._batch,
-            timers,
-            pace,
-            self._removal,
-            clock,
-            tasks_folder=folder,
-            max_result_bytes=settings.max_result_bytes,
-        )
-        self._workers.report_to(self._dispatch)
-        self._oversight = Oversight(
-            self._workers,
-            self._dispatch,
-            self._batch,
-            timers,
-            pace,
-            clock,
-            settings=settings,
-            tasks_folder=folder,
-        )
-        self._claiming = Claiming(
-            source,
-            self._workers,
-            self._dispatch,
-            timers,
-            pace,
-            outage,
-            max_log_bytes=settings.max_log_bytes,
-        )
-        self._leases = Leases(
-            store, self._workers, self._oversight, timers, outage, heartbeat_s=settings.heartbeat_s
-        )
+        self._removal = removal = FolderRemoval()
+        outage, pace, folder = StoreOutage(clock), Pace(), tasks_folder(data_dir)
+        self._batch = batch = WriteBatch(self._report_all, timers, outage, clock)
+        self._workers = workers = Workers(source.slots, settings, supervisor_id, self._selector, clock)
+        self._dispatch = dispatch = Dispatch(workers, batch, timers, pace, removal, clock, settings, folder)
+        workers.report_to(dispatch)
+        self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
+        self._claiming = Claiming(source, workers, dispatch, timers, pace, outage, settings)
+        self._leases = Leases(store, workers, self._oversight, timers, outage, settings)
 
     def run(
         self,
@@ -127,7 +99,8 @@ class Supervisor:
             self._leases.heartbeat(now)
         if self._timers.due("look", now):
             self._oversight.look(now)
-        for worker in self._workers:
+            self._claiming.let_others_have(now)
+        for worker in self._workers:  # one may be free since its attempt was stopped before it began
             self._dispatch.begin_next(worker)
         self._claiming.claim(now)
         if self._timers.due("write", now):
@@ -136,7 +109,7 @@ class Supervisor:
     def _hear(self) -> None:
         topics = self._watch.drain()
         self._claiming.heard(topics)
-        self._leases.heard(topics)
+        self._leases.heard(topics, self._clock.now_ms())
 
     def _report_all(self, reports: list[Report]) -> None:
         for lease in self._store.report_all(reports):
@@ -144,7 +117,7 @@ class Supervisor:
 
     def _drain(self) -> None:
         self._claiming.stop()
-        self._oversight.drain()
+        self._oversight.drain(self._clock.now_ms())
 
     def _is_over(self) -> bool:
         if not self._batch.is_empty or any(worker.load for worker in self._workers):

@@ -41,6 +41,10 @@ class WorkerSlot:
         """How many tasks it holds."""
         return len(self.backlog) + (self.attempt is not None)
 
+    def attempts(self) -> list[LeasedAttempt]:
+        """What it holds: first the one that it is at, then its backlog."""
+        return [*self.backlog] if self.attempt is None else [self.attempt, *self.backlog]
+
     def part_from(self, attempt: LeasedAttempt) -> None:
         """Hold this attempt no longer."""
         if attempt is self.attempt:
@@ -98,13 +102,9 @@ class Workers:
     def __iter__(self) -> Iterator[WorkerSlot]:
         return iter(self._slots)
 
-    def attempts(self) -> Iterator[tuple[WorkerSlot, LeasedAttempt]]:
-        """Every attempt that a worker has, first the one that it is at, then those of its backlog."""
-        for worker in self._slots:
-            if worker.attempt is not None:
-                yield worker, worker.attempt
-            for attempt in worker.backlog:
-                yield worker, attempt
+    def attempts(self) -> list[tuple[WorkerSlot, LeasedAttempt]]:
+        """Every attempt, with the worker that holds it."""
+        return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
 
     def records(self, now: int) -> list[Worker]:
         """The workers as a store has them."""
