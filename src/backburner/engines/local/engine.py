@@ -17,7 +17,7 @@ from ...config import Settings
 from ...errors import EngineError
 from ...store import Store
 from ...task import Task
-from .paths import environment
+from .import_path import environment
 from .supervisor_lock import SupervisorLock
 from .work_source import work_is_left
 

@@ -32,14 +32,13 @@ CANCELLED = "cancelled"
 HANDED_BACK = "handed_back"
 LEASE_LOST = "lease_lost"
 
-
 _LOOK_EVERY_MS = 250
 
 #: What happened to an attempt, in order: what a store's `report_all` takes.
 Report = tuple[Lease, list[Change]]
 
 
-@dataclass
+@dataclass(eq=False)
 class LeasedAttempt:
     """An attempt from its lease to its end, as a supervisor sees it. Times are milliseconds.
 

@@ -24,9 +24,9 @@ from .leased_attempt import Report
 from .leases import Leases
 from .oversight import Oversight
 from .pace import Pace
+from .signals import waking_signals
 from .store_outage import StoreOutage
 from .timers import Timers
-from .wakeups import waking_signals
 from .work_source import WorkSource
 from .workers import Workers
 from .write_batch import WriteBatch

@@ -24,7 +24,7 @@ log = logging.getLogger("backburner.supervisor")
 
 @dataclass
 class WorkerSlot:
-    """One slot: it runs one task at a time, in a runner that it keeps warm.
+    """One worker: it runs one task at a time, in a runner that it keeps for the next one.
 
     `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds.
     """
@@ -56,21 +56,29 @@ class WorkerSlot:
 class RunnerListener(Protocol):
     """Who is told what the runners do."""
 
-    def runner_is_ready(self, worker: WorkerSlot) -> None: ...
+    def runner_is_ready(self, worker: WorkerSlot) -> None:
+        """It can be given work."""
+        ...
 
     def runner_said(
         self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
-    ) -> None: ...
+    ) -> None:
+        """It sent a message about its attempt."""
+        ...
 
     def runner_wrote(
         self, worker: WorkerSlot, attempt: LeasedAttempt, output: list[tuple[str, bytes]]
-    ) -> None: ...
+    ) -> None:
+        """It, or a child of it, wrote to a standard stream: names of streams, and what was written."""
+        ...
 
-    def runner_died(self, worker: WorkerSlot, code: int) -> None: ...
+    def runner_died(self, worker: WorkerSlot, code: int) -> None:
+        """Its process ended, with this exit code, or minus the signal's number."""
+        ...
 
 
 class Workers:
-    """Keeps the workers in runners: forks, recycles and buries them."""
+    """The workers, and the runners for them: has these forked, keeps them warm, and ends them."""
 
     def __init__(
         self,
