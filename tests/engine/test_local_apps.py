@@ -166,6 +166,43 @@ def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_p
     assert Path(marker).exists()
 
 
+def test_a_cancel_before_the_runner_is_ready_does_not_stop_those_that_wait_behind(
+    start_app: StartApp, tmp_path: Path
+) -> None:
+    shut = tmp_path / "shut"
+    wait = f"lambda: [time.sleep(0.01) for _ in iter(lambda: os.path.exists({str(shut)!r}), False)]"
+    text = f"import os, time\nos.register_at_fork(after_in_child={wait})\n"
+    local = start_app(
+        text + VERSION_1,
+        max_tasks_per_runner=20,
+        queues={"cpu_standard": 1},
+        # An idle supervisor must not write: one that is suspended in a write keeps everybody from the store.
+        heartbeat_s=100,
+        lease_grace_s=300,
+        keeper_interval_s=100,
+    )
+    others = [local.submit("answer") for _ in range(4)]
+    for _ in range(20):  # until tasks are quick enough for the worker to lease ahead
+        for task_id in others:
+            local.end(task_id)
+        for _ in range(16):  # the last one takes the runner along
+            local.run("answer")
+        shut.touch()
+        supervisor = local.supervisor()
+        supervisor.suspend()
+        first, *others = [local.submit("answer") for _ in range(4)]
+        supervisor.resume()
+        local.until_state(first, State.SCHEDULED)
+        if local.store.get(others[-1]).state is State.SCHEDULED:
+            break
+        shut.unlink()
+        local.end(first)
+    local.service.cancel(first)
+    local.end(first)
+    shut.unlink(missing_ok=True)
+    assert [local.end(task_id).result for task_id in others] == [1] * 3
+
+
 def test_runners_that_die_before_they_are_ready_are_not_tried_for_ever(start_app: StartApp) -> None:
     local = start_app("import os\nos.register_at_fork(after_in_child=lambda: os._exit(9))\n" + VERSION_1)
     task = local.run("answer")

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ...lifecycle import State
-from ...task_request import TaskOptions
 from ...task import Answer, Caller
+from ...task_request import TaskOptions
 from ...tools import tool_from_function
 from ..engine_tools import MAX_RESULT_BYTES
 from .base import EngineTests, Work
