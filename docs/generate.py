@@ -1,10 +1,11 @@
-"""Writes the pages that come from the code. Run it after changing settings, errors or verbs.
+"""Writes the pages that come from the code. Run it after changing settings, errors, verbs or modules.
 
 python docs/generate.py
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from collections.abc import Iterator
@@ -20,6 +21,10 @@ from backburner.cli.verb import PANEL, examples_of
 from backburner.config import Settings
 
 HERE = Path(__file__).parent
+SOURCE = HERE.parent / "src" / "backburner"
+#: Examples, and what is for tests: only the folders themselves are in the list of modules.
+NOT_LISTED = ("packs", "testing")
+MODULES_BEGIN, MODULES_END = "<!-- modules -->", "<!-- /modules -->"
 
 SETTINGS = """\
 # Settings
@@ -176,6 +181,35 @@ def _parameter(parameter: Any) -> str:
     return f"`{', '.join(parameter.opts)}{value}`"
 
 
+def architecture_page() -> str:
+    """The page as it is, with the list of modules made anew."""
+    page = (HERE / "architecture.md").read_text()
+    before, _, rest = page.partition(MODULES_BEGIN)
+    _, _, after = rest.partition(MODULES_END)
+    return f"{before}{MODULES_BEGIN}\n{module_list()}\n{MODULES_END}{after}"
+
+
+def module_list() -> str:
+    """A table for each folder of the source: its modules, and the first sentence of each."""
+    folders: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)):
+        place = path.relative_to(SOURCE)
+        if place.parts[0] in NOT_LISTED and len(place.parts) > 2:
+            continue
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        first = " ".join(text.partition("\n\n")[0].split())
+        if first:
+            folder = "" if place.parent == Path() else f"{place.parent}/"
+            folders.setdefault(folder, []).append(row(f"`{folder}{path.name}`", first))
+    return "\n".join("\n".join(["", "| | |", "|---|---|", *rows]) for rows in folders.values()).strip()
+
+
 if __name__ == "__main__":
-    for name, page in (("settings", settings_page()), ("errors", errors_page()), ("cli", cli_page())):
+    pages = {
+        "settings": settings_page(),
+        "errors": errors_page(),
+        "cli": cli_page(),
+        "architecture": architecture_page(),
+    }
+    for name, page in pages.items():
         (HERE / f"{name}.md").write_text(page)

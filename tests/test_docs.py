@@ -29,6 +29,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
     assert (DOCS / "settings.md").read_text() == generate["settings_page"]()
     assert (DOCS / "errors.md").read_text() == generate["errors_page"]()
     assert (DOCS / "cli.md").read_text() == generate["cli_page"]()
+    assert (DOCS / "architecture.md").read_text() == generate["architecture_page"]()
 
 
 def python_snippets() -> list[Any]:

@@ -24,7 +24,7 @@ from backburner.client import (
     Update,
 )
 from backburner.errors import DamagedDownload
-from backburner.mcp.speech import Bell
+from backburner.mcp.client_dialect import Bell
 from backburner.terminal_text import printable
 from tests.client.gates import SEED, Gates
 from tests.deployment import Deployment
@@ -118,7 +118,7 @@ async def test_the_end_is_told_by_a_notification(
 ) -> None:
     async with BackburnerClient(deployment.stdio(), **options) as client:
         handle = await client.start(tool, folder=str(gates.folder), n=1)
-        async with handle._speech.listening(handle.task_id) as bell:
+        async with handle.listening() as bell:
             gates.open(1)
             await until(lambda: gates.passed(1))
             if not options:

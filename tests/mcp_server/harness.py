@@ -18,6 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from backburner import Backburner
+from backburner.mcp.sdk import raw_request
 from tests.deployment import Deployment
 from tests.mcp_server.wire import Wire
 
@@ -51,12 +52,7 @@ class Peer:
 
     async def request(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         """Send any request and give its raw result. Raises MCPError."""
-        body: dict[str, Any] = {"method": method, "params": dict(params or {})}
-        if meta:
-            body["params"]["_meta"] = meta
-        options: Any = {}
-        self.client.session._stamp(body, options)
-        result = await self.client.session._dispatcher.send_raw_request(method, body["params"], options)
+        result = await raw_request(self.client.session, method, params or {}, meta=meta)
         self.wire.check_result(method, result)
         return result
 

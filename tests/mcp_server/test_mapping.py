@@ -6,7 +6,11 @@ import pytest
 
 from backburner import State, Task, TaskError
 from backburner.errors import QueueFull, TaskNotFound
-from backburner.mcp import mapping
+from backburner.mcp.access import present
+from backburner.mcp.dialects.tasks_2025 import wire as tasks_2025
+from backburner.mcp.dialects.tasks_2026 import wire as tasks_2026
+from backburner.mcp.dialects.two_stage import wire as two_stage
+from backburner.mcp.jsonrpc_errors import mcp_error, task_error
 from backburner.service import TaskStatus
 
 TABLE = {
@@ -30,7 +34,7 @@ def task(state: str, error: TaskError | None = None) -> Task:
 @pytest.mark.parametrize("state", list(TABLE))
 def test_every_state_has_its_word_in_each_protocol(state: str) -> None:
     made = task(state)
-    words = (mapping.status_2026(made), mapping.status_2025(made), mapping.TWO_STAGE[made.state])
+    words = (tasks_2026.status_of(made), tasks_2025.status_of(made), two_stage.STATUS[made.state])
     assert words == TABLE[state]
 
 
@@ -40,10 +44,10 @@ def test_no_state_is_forgotten() -> None:
 
 def test_a_tool_s_own_error_is_a_result_at_2026_and_a_failure_at_2025() -> None:
     failed = task("failed", TaskError("tool_error", "it broke"))
-    assert (mapping.status_2026(failed), mapping.status_2025(failed)) == ("completed", "failed")
+    assert (tasks_2026.status_of(failed), tasks_2025.status_of(failed)) == ("completed", "failed")
     lost = task("failed", TaskError("worker_lost", "the runner died"))
-    assert mapping.status_2026(lost) == "failed"
-    assert mapping.protocol_error(lost) == {
+    assert tasks_2026.status_of(lost) == "failed"
+    assert task_error(lost) == {
         "code": -32603,
         "message": "the runner died",
         "data": {"type": "worker_lost"},
@@ -52,16 +56,16 @@ def test_a_tool_s_own_error_is_a_result_at_2026_and_a_failure_at_2025() -> None:
 
 def test_an_expired_task_is_gone() -> None:
     with pytest.raises(TaskNotFound):
-        mapping.present(TaskStatus(task("expired"), None, None, 50))
+        present(TaskStatus(task("expired"), None, None, 50))
 
 
 def test_times_are_iso_8601_with_milliseconds() -> None:
-    shown = mapping.task_2026(TaskStatus(task("queued"), 3, None, 50))
+    shown = tasks_2026.task_shown(TaskStatus(task("queued"), 3, None, 50))
     assert shown["createdAt"] == "1970-01-01T00:00:01.000Z"
     assert (shown["ttlMs"], shown["pollIntervalMs"]) == (60_000, 50)
     assert shown["statusMessage"] == "Queued at position 3"
 
 
 def test_a_full_queue_says_when_to_come_again() -> None:
-    error = mapping.mcp_error(QueueFull(queue="q", length=3, retry_after_s=7))
+    error = mcp_error(QueueFull(queue="q", length=3, retry_after_s=7))
     assert (error.code, error.data["retry_after_s"]) == (-32603, 7)

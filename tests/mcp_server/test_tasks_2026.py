@@ -241,12 +241,7 @@ async def test_the_traceparent_of_the_request_is_kept_with_the_task(deployment: 
 
 
 async def _call_with_meta(peer: Peer, name: str, arguments: dict[str, Any], **extra: Any) -> dict[str, Any]:
-    declared = peer.client.session
-    body: dict[str, Any] = {"method": "tools/call", "params": {"name": name, "arguments": arguments}}
-    options: Any = {}
-    declared._stamp(body, options)
-    body["params"]["_meta"] = {**body["params"]["_meta"], **extra}
-    return await declared._dispatcher.send_raw_request("tools/call", body["params"], options)
+    return await peer.call(name, arguments, meta=extra)
 
 
 def _task(app: Backburner, task_id: str) -> Any:

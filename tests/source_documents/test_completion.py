@@ -3,6 +3,8 @@
 import contextlib
 import json
 import re
+import select
+import socket
 import time
 from typing import Any
 
@@ -17,7 +19,7 @@ from backburner.mcp.completion.proposals import (
     CompletionRequest,
     argument_to_complete,
     complete,
-    filter_completions,
+    rank,
 )
 from backburner.mcp.completion.references import resolve_context, resolve_reference
 
@@ -92,7 +94,7 @@ def test_a_value_that_is_typed_in_full_comes_first_and_the_others_stay_in_reach(
 
 
 def test_the_filter_of_the_document() -> None:
-    assert filter_completions(["apple", "banana", "apricot"], "ap") == ["apple", "apricot"]
+    assert rank(["apple", "banana", "apricot"], "ap") == ["apple", "apricot"]
 
 
 # -- references
@@ -113,7 +115,18 @@ def test_references_go_into_objects_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", ["$.missing", "$.user.missing", "$.list[7]", "$.a", "$", "user", "$..x"]
+    "reference",
+    [
+        "$.missing",
+        "$.user.missing",
+        "$.list[7]",
+        "$.a",
+        "$",
+        "user",
+        "$..x",
+        "$.list.-1",
+        f"$.list[{'9' * 5000}]",
+    ],
 )
 def test_a_reference_that_leads_nowhere_is_an_error(reference: str) -> None:
     context = {"a": "$.b", "b": "$.a"}
@@ -180,6 +193,24 @@ def test_references_of_schemas_are_followed_and_circles_end() -> None:
     assert values({"$ref": "#/$defs/Colour", "enum": ["red", "pink"], "$defs": schema["$defs"]}) == ("red",)
 
 
+def test_references_are_followed_as_the_named_dialect_has_them() -> None:
+    draft_7 = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"colour": {"$ref": "#colour"}},
+        "definitions": {"Colour": {"$id": "#colour", **COLOURS}},
+    }
+    assert values(draft_7, argument="colour") == ("red", "green", "blue")
+    assert values({**draft_7, "$schema": "urn:unknown", "properties": {"colour": COLOURS}}, argument="colour")
+
+
+def test_a_reference_to_another_document_is_never_fetched() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        elsewhere = {"$ref": f"http://127.0.0.1:{server.getsockname()[1]}/schema"}
+        assert values(elsewhere, history=["red"]) == ()
+        assert not select.select([server], [], [], 0)[0]
+
+
 @pytest.mark.parametrize("schema", [None, "string", 7, [COLOURS]])
 def test_what_is_no_schema_is_an_error(schema: Any) -> None:
     with pytest.raises(CompletionFailed) as caught:
@@ -243,7 +274,9 @@ def test_a_pattern_that_explodes_does_not_hang() -> None:
         r"(x+x+)+y",
         r"((a{900}){900}){9}",
     ):
-        values({"type": "string", "pattern": pattern}, "a" * 40 + "!")
+        schema = {"type": "string", "pattern": pattern, "default": "a" * 40 + "!"}
+        values(schema, "a" * 40 + "!")
+        values({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
     assert time.perf_counter() - started < 5
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburner.mcp.completion.patterns import continued, matches, pattern_examples
+from backburner.mcp.sdk import check_pattern_parser
 
 _atoms = st.one_of(
     st.sampled_from(["a", "b", "Z", "7", "_", r"\.", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", "é"]),
@@ -71,3 +72,7 @@ def test_patterns_that_people_write_have_examples(pattern: str) -> None:
 def test_what_is_no_pattern_has_no_examples_and_matches_nothing(pattern: str) -> None:
     assert pattern_examples(pattern) == ()
     assert not matches(pattern, "a")
+
+
+def test_the_parser_of_this_python_is_known() -> None:
+    check_pattern_parser()

@@ -25,8 +25,9 @@ from pydantic import ConfigDict
 from .. import __version__
 from ..config import Settings
 from ..errors import BackburnerError
-from ..mcp.dialects.two_stage.server import HANDLE_SCHEMA
-from ..mcp.patience import patience_s
+from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK
+from ..mcp.dialects.two_stage import wire as two_stage
+from ..mcp.patience import client_patience_s
 from ..mcp.updates import Update
 from .client import BackburnerClient
 from .handle import TaskHandle
@@ -35,7 +36,7 @@ _HEARTBEAT_S = 10.0
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
 _TASK_ID = {"type": "string", "description": "The task_id (or job_id) that the call gave you"}
 _OWN_TOOLS: dict[str, dict[str, Any]] = {
-    "wait_for_task": {
+    WAIT_FOR_TASK: {
         "description": (
             "Wait for a tool call that goes on in the background. Gives the call's own result when it is"
             " there. If it is not there in time, says how far it is: then call this again."
@@ -50,7 +51,7 @@ _OWN_TOOLS: dict[str, dict[str, Any]] = {
         },
         "annotations": {"readOnlyHint": True, "openWorldHint": False},
     },
-    "cancel_task": {
+    CANCEL_TASK: {
         "description": "Stop a tool call that goes on in the background.",
         "inputSchema": {"type": "object", "properties": {"task_id": _TASK_ID}, "required": ["task_id"]},
         "annotations": {"readOnlyHint": False, "openWorldHint": False},
@@ -126,12 +127,12 @@ class Bridge:
         self._host = ctx
         progress = _Progress(ctx)
         try:
-            if name == "cancel_task":
+            if name == CANCEL_TASK:
                 await (await self._handle(arguments)).cancel()
                 return _text("The task is asked to stop.")
-            patience = self._patience_s(ctx)
+            patience = client_patience_s(ctx, self._settings)
             async with progress.beating():
-                if name == "wait_for_task":
+                if name == WAIT_FOR_TASK:
                     handle = await self._handle(arguments)
                     wanted = arguments.get("timeout_s")
                     patience = min((s for s in (patience, wanted) if s is not None), default=None)
@@ -163,10 +164,6 @@ class Bridge:
             self._held.pop(ctx.request_id, None)
         self._handles.pop(handle.task_id, None)
         return result.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-    def _patience_s(self, ctx: Context) -> float | None:
-        client = ctx.session.client_params.client_info if ctx.session.client_params else None
-        return patience_s(client.name if client else "", client.version if client else "", self._settings)
 
     async def _hear_cancelled(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """A host that cancels a held call cancels its task; one that merely goes away does not."""
@@ -243,9 +240,7 @@ def _for_host(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as the host may see it: without tasks, and with a handle as a possible output."""
     shown = {key: value for key, value in tool.items() if key != "execution"}
     if schema := tool.get("outputSchema"):
-        shared = {key: schema[key] for key in ("$defs", "$schema") if key in schema}
-        own = {key: value for key, value in schema.items() if key not in shared}
-        shown["outputSchema"] = {**shared, "type": "object", "anyOf": [own, HANDLE_SCHEMA]}
+        shown["outputSchema"] = two_stage.or_handle(schema)
     return shown
 
 
@@ -255,15 +250,10 @@ def _handed_out(handle: TaskHandle, last: Update | None) -> dict[str, Any]:
     name = handle.tool_name or "The call"
     text = (
         f"{name} goes on in the background as task {handle.task_id}.{percent}"
-        " Call wait_for_task with this task_id to get its result."
+        f" Call {WAIT_FOR_TASK} with this task_id to get its result."
     )
-    data = {
-        "job_id": handle.task_id,
-        "estimated_runtime_seconds": progress.eta_s if progress else None,
-        "status": "running",
-    }
-    body = {"success": True, "data": data, "messages": [{"type": "info", "text": text}]}
-    return {**_text(text), "structuredContent": body}
+    left = two_stage.estimated(progress.eta_s if progress else None)
+    return two_stage.handle(handle.task_id, "running", text, **left)
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -13,19 +13,22 @@ from typing import Any, Self
 import mcp_types as types
 
 from ..errors import CallInterrupted, ConnectionLost
-from ..mcp.connection import Connection, OnProgress, client_factory
-from ..mcp.dialects.task_id.host_poller import AsyncTask, HostPoller, TaskId
-from ..mcp.dialects.task_tools.client import TaskTools
+from ..mcp.callbacks import answer_by_callbacks
+from ..mcp.client_dialect import ClientDialect, Conversation
+from ..mcp.connection import Connection, OnNews, client_factory
+from ..mcp.dialects.client_order import client_dialects
+from ..mcp.dialects.inline import Inline
+from ..mcp.dialects.task_id.host_poller import AsyncTask, HostPoller
+from ..mcp.dialects.task_tools.client import TaskToolsClient
 from ..mcp.dialects.tasks_2025.questions import Questions
-from ..mcp.dialects.tasks_2026.extension import answer_by_callbacks
-from ..mcp.speech import Inline, Speech, Tasks2025, Tasks2026, TwoStage, call_tool_result, job_in
+from ..mcp.dialects.tasks_2026.extension import NewsExtension, TasksExtension
+from ..mcp.dialects.two_stage.wire import tool_result
+from ..mcp.sdk import OnProgress
 from ..mcp.updates import TaskProgress, Update
 from .handle import OnUpdate, TaskHandle
 from .handle_file import HandleFile, OpenHandle
 
 _MOST_ROUNDS = 10
-#: Tells a two-stage server that we can take its notifications.
-_TWO_STAGE = {"async": True}
 
 
 class BackburnerClient:
@@ -53,16 +56,29 @@ class BackburnerClient:
         """`tasks=False` asks the server for no tasks; `async_task` is for servers of the TaskId contract."""
         self._file = HandleFile(handles) if isinstance(handles, str | Path) else handles
         self._questions = Questions(options.pop("elicitation_callback", None))
-        make = client_factory(target, token, elicitation_callback=self._questions.elicit, **options)
-        self.connection = Connection(make, _name_of(target), tasks=tasks, reconnect_s=reconnect_s)
-        self._questions.ring = self.connection.heard
         self._tasks = tasks
-        self._tools = TaskTools(self.connection)
-        self._tasks_2025 = Tasks2025(self.connection, self._questions)
+        options["elicitation_callback"] = self._questions.elicit
+        make = client_factory(target, token, extension=self._extension, **options)
+        self.connection = Connection(
+            make, _name_of(target), whose_news=self._whose_news, reconnect_s=reconnect_s
+        )
+        self._questions.ring = self.connection.ring
+        self._tools = TaskToolsClient(self.connection)
         self._poller: HostPoller | None = None
         if async_task is not None:
             pending = None if self._file is None else f"{self._file.path}.pending"
             self._poller = HostPoller(self._acknowledged, async_task, pending_file=pending)
+        self._dialects: tuple[ClientDialect, ...] = client_dialects(
+            self.connection, self._questions, self._tools, self._poller, tasks=tasks
+        )
+
+    def _extension(self, heard: OnNews) -> TasksExtension:
+        news = [name for dialect in self._dialects for name in dialect.news]
+        return (TasksExtension if self._tasks else NewsExtension)(on_notification=heard, news=news)
+
+    def _whose_news(self, params: Mapping[str, Any]) -> str | None:
+        named = (dialect.task_in_news(params) for dialect in self._dialects)
+        return next((task_id for task_id in named if task_id is not None), None)
 
     async def __aenter__(self) -> Self:
         """Connects. Raises ConnectionLost."""
@@ -124,21 +140,15 @@ class BackburnerClient:
     async def _start(
         self, tool_name: str, arguments: dict[str, Any], on_update: OnUpdate | None, *, attended: bool
     ) -> TaskHandle:
-        speech: Speech
-        if self._poller is not None and self._poller.is_for(tool_name):
-            task_id = await self._poller.start(tool_name, arguments)
-            return self._handle(tool_name, task_id, TaskId(self._poller), attended=attended)
+        for dialect in self._dialects:
+            if (task_id := await dialect.start(tool_name, arguments)) is not None:
+                return self._handle(tool_name, task_id, dialect, attended=attended)
         result = await self._answer_to_call(tool_name, arguments, _progress(on_update))
-        if result.get("resultType") == "task":
-            return self._handle(tool_name, result["taskId"], Tasks2026(self.connection), attended=attended)
-        task = result.get("task")
-        if isinstance(task, Mapping) and "taskId" in task:
-            return self._handle(tool_name, task["taskId"], self._tasks_2025, attended=attended)
-        if (job_id := job_in(result)) is not None:
-            speech = TwoStage(self.connection, self._tools)
-            return self._handle(tool_name, job_id, speech, attended=attended)
+        for dialect in self._dialects:
+            if (task_id := dialect.task_in(result)) is not None:
+                return self._handle(tool_name, task_id, dialect, attended=attended)
         kept = OpenHandle(f"inline_{uuid.uuid4().hex}", self.connection.server, tool_name, Inline.name)
-        return TaskHandle(kept, Inline(call_tool_result(result)), self._tools)
+        return TaskHandle(kept, Inline(tool_result(result)), self._tools)
 
     async def _answer_to_call(
         self, tool_name: str, arguments: dict[str, Any], on_progress: OnProgress
@@ -147,13 +157,11 @@ class BackburnerClient:
         params: dict[str, Any] = {"name": tool_name, "arguments": arguments}
         tools = await self.connection.tools()
         link = await self.connection.link()
-        if self._tasks and not link.modern and link.offers_tasks():
-            support = (tools.get(tool_name, {}).get("execution") or {}).get("taskSupport")
-            if support in ("optional", "required"):
-                params["task"] = {}
+        for dialect in self._dialects:
+            params = dialect.ask_for_task(link, tools.get(tool_name, {}), params)
         for _ in range(_MOST_ROUNDS):
             try:
-                result = await link.request("tools/call", params, meta=_TWO_STAGE, on_progress=on_progress)
+                result = await link.request("tools/call", params, on_progress=on_progress)
             except ConnectionError as error:
                 link.end()
                 raise CallInterrupted(
@@ -174,7 +182,7 @@ class BackburnerClient:
         link = await self.connection.link()
         params = {"name": tool_name, "arguments": dict(arguments)}
         try:
-            return call_tool_result(await link.request("tools/call", params, meta=meta))
+            return tool_result(await link.request("tools/call", params, meta=meta))
         except ConnectionError as error:
             link.end()
             raise CallInterrupted(server=self.connection.server, tool_name=tool_name, reason=error) from error
@@ -187,11 +195,11 @@ class BackburnerClient:
         What the file of handles knows of it is taken up again. Nothing is asked of the server yet.
         """
         kept = self._file.handles().get(task_id) if self._file is not None else None
-        speech = await self._speech_of(task_id, None if kept is None else kept.speech)
+        dialect = await self._dialect_of(task_id, None if kept is None else kept.dialect)
         if kept is None:
-            kept = OpenHandle(task_id, self.connection.server, "", speech.name)
+            kept = OpenHandle(task_id, self.connection.server, "", dialect.name)
         self._questions.attended.add(task_id)
-        return TaskHandle(kept, speech, self._tools, file=self._file, answering=self._answering(True))
+        return TaskHandle(kept, dialect, self._tools, file=self._file, answering=self._answering(True))
 
     async def open_handles(self) -> list[TaskHandle]:
         """Every handle of this server that the file has: what an earlier run of the program left open."""
@@ -202,24 +210,24 @@ class BackburnerClient:
             if entry.server == self.connection.server
         ]
 
-    async def _speech_of(self, task_id: str, name: str | None) -> Speech:
+    async def _dialect_of(self, task_id: str, kept: str | None) -> ClientDialect:
+        """The dialect that the task was begun in, if that is still spoken: the server may be a newer one."""
         link = await self.connection.link()
-        if self._poller is not None and (name == TaskId.name or self._poller.is_pending(task_id)):
-            return TaskId(self._poller)
-        if not self._tasks or not link.offers_tasks():
-            return TwoStage(self.connection, self._tools)
-        if name == TwoStage.name:
-            return TwoStage(self.connection, self._tools)
-        # By what is spoken now: the server may have been replaced by a newer one meanwhile.
-        return Tasks2026(self.connection) if link.modern else self._tasks_2025
+        own = [dialect for dialect in self._dialects if dialect.name == kept]
+        asked = [*((dialect, True) for dialect in own), *((dialect, False) for dialect in self._dialects)]
+        return next(dialect for dialect, is_own in asked if dialect.goes_on_with(task_id, link, own=is_own))
 
-    def _handle(self, tool_name: str, task_id: str, speech: Speech, *, attended: bool) -> TaskHandle:
-        kept = OpenHandle(task_id, self.connection.server, tool_name, speech.name)
+    def _handle(
+        self, tool_name: str, task_id: str, conversation: Conversation, *, attended: bool
+    ) -> TaskHandle:
+        kept = OpenHandle(task_id, self.connection.server, tool_name, conversation.name)
         if attended:
             self._questions.attended.add(task_id)
         if self._file is not None:
             self._file.keep(kept)
-        return TaskHandle(kept, speech, self._tools, file=self._file, answering=self._answering(attended))
+        return TaskHandle(
+            kept, conversation, self._tools, file=self._file, answering=self._answering(attended)
+        )
 
     def _answering(self, attended: bool) -> Any:
         """The user's callback where there is one. Without it, a call that nobody attends to refuses."""

@@ -11,8 +11,8 @@ from typing import Any
 import mcp_types as types
 
 from ..errors import NotOffered
-from ..mcp.dialects.task_tools.client import TaskTools
-from ..mcp.speech import Speech
+from ..mcp.client_dialect import Bell, Conversation
+from ..mcp.dialects.task_tools.client import TaskToolsClient
 from ..mcp.updates import LogLine, Update
 from .artifacts import RemoteArtifact
 from .handle_file import HandleFile, OpenHandle
@@ -33,14 +33,14 @@ class TaskHandle:
     def __init__(
         self,
         kept: OpenHandle,
-        speech: Speech,
-        tools: TaskTools,
+        conversation: Conversation,
+        tools: TaskToolsClient,
         *,
         file: HandleFile | None = None,
         answering: Answering | None = None,
     ) -> None:
         self._kept = kept
-        self._speech = speech
+        self._conversation = conversation
         self._tools = tools
         self._file = file
         self._answering = answering
@@ -48,7 +48,7 @@ class TaskHandle:
         self._result: types.CallToolResult | None = None
 
     def __repr__(self) -> str:
-        return f"<TaskHandle {self.task_id} of {self.tool_name}, by {self._speech.name}>"
+        return f"<TaskHandle {self.task_id} of {self.tool_name}, by {self._conversation.name}>"
 
     @property
     def task_id(self) -> str:
@@ -59,9 +59,16 @@ class TaskHandle:
         return self._kept.tool_name
 
     @property
-    def speech(self) -> str:
+    def dialect(self) -> str:
         """How the server speaks of it: `2026-07-28`, `2025-11-25`, `two-stage`, `task-id` or `inline`."""
-        return self._speech.name
+        return self._conversation.name
+
+    #: The older name of `dialect`.
+    speech = dialect
+
+    def listening(self) -> contextlib.AbstractAsyncContextManager[Bell]:
+        """A bell that rings when the server says that there may be news of the task."""
+        return self._conversation.listening(self.task_id)
 
     # -- reading
 
@@ -69,7 +76,7 @@ class TaskHandle:
         """Where the task is now. Raises MCPError if the server does not know it, and ConnectionLost."""
         if self._result is not None:
             return Update(self.task_id, "completed")
-        update = await self._speech.read(self.task_id)
+        update = await self._conversation.read(self.task_id)
         if update.progress is None and not update.finished:
             with contextlib.suppress(NotOffered):
                 update = replace(update, progress=await self._tools.progress(self.task_id))
@@ -84,7 +91,7 @@ class TaskHandle:
         program, too.
         """
         delay_s = _FIRST_POLL_S
-        async with self._speech.listening(self.task_id) as bell:
+        async with self.listening() as bell:
             while True:
                 bell.event.clear()
                 update = await self.status()
@@ -114,7 +121,7 @@ class TaskHandle:
                     if isinstance(told, Awaitable):
                         await told
         if self._result is None:
-            self._result = await self._speech.result(self.task_id)
+            self._result = await self._conversation.result(self.task_id)
         return self._result
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:
@@ -134,25 +141,25 @@ class TaskHandle:
                 continue
             if finished:
                 return
-            update = await self._speech.read(self.task_id)
+            update = await self._conversation.read(self.task_id)
             finished = update.finished  # then what it wrote last is read once more
             if not finished:
                 await asyncio.sleep(min(update.poll_s or _POLL_S, _POLL_S))
 
     async def artifacts(self) -> list[RemoteArtifact]:
         """The files that the finished task made. Raises NotOffered."""
-        found = await self._tools.call("get_task_result", self.task_id)
-        return [RemoteArtifact.of(shown, self._tools.connection) for shown in found["artifacts"]]
+        found = await self._tools.artifacts(self.task_id)
+        return [RemoteArtifact.of(shown, self._tools.connection) for shown in found]
 
     # -- steering
 
     async def cancel(self) -> None:
         """Ask for its end. Harmless when it is over already."""
-        await self._speech.cancel(self.task_id)
+        await self._conversation.cancel(self.task_id)
 
     async def answer(self, answers: Mapping[str, Any]) -> None:
         """Answer questions: by their keys, `{"action": "accept", "content": {…}}` or the content alone."""
-        await self._speech.answer(self.task_id, {key: _answer(value) for key, value in answers.items()})
+        await self._conversation.answer(self.task_id, {key: _answer(value) for key, value in answers.items()})
 
     async def _saw_to_questions(self, update: Update) -> bool:
         new = {key: dict(asked) for key, asked in update.questions.items() if key not in self._answered}
@@ -160,7 +167,7 @@ class TaskHandle:
             return False
         self._answered.update(new)
         with contextlib.suppress(NotOffered):
-            await self._speech.answer(self.task_id, await self._answering(new))
+            await self._conversation.answer(self.task_id, await self._answering(new))
         return True
 
     # -- surviving

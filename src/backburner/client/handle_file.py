@@ -17,7 +17,7 @@ class OpenHandle:
     task_id: str
     server: str
     tool_name: str
-    speech: str
+    dialect: str
     seen: str = ""
     log_cursor: str | None = None
 
@@ -29,7 +29,7 @@ class HandleFile:
         self.path = Path(path).expanduser()
 
     def handles(self) -> dict[str, OpenHandle]:
-        return {task_id: OpenHandle(**entry) for task_id, entry in read_json(self.path).items()}
+        return {task_id: _open_handle(entry) for task_id, entry in read_json(self.path).items()}
 
     def keep(self, handle: OpenHandle, *, synced: bool = True) -> None:
         self._change(lambda entries: entries.update({handle.task_id: asdict(handle)}), synced=synced)
@@ -42,3 +42,9 @@ class HandleFile:
             entries = read_json(self.path)
             change(entries)
             write_json(self.path, entries, synced=synced)
+
+
+def _open_handle(entry: dict[str, Any]) -> OpenHandle:
+    """An entry of the file. One that an older release wrote calls the dialect `speech`."""
+    older = {"dialect": entry["speech"]} if "speech" in entry else {}
+    return OpenHandle(**{**{key: value for key, value in entry.items() if key != "speech"}, **older})

@@ -1,0 +1,1 @@
+"""Everything that knows MCP: the dialects, completion, adapters for frameworks, and serving."""

@@ -7,21 +7,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from mcp_types import methods
-
-from ..answers import check_answers
 from ..app import Backburner
 from ..config import Settings
-from ..context import elicitation
-from ..errors import BackburnerError, InvalidAnswer
+from ..errors import BackburnerError, TaskNotFound
+from ..lifecycle import State
 from ..service import TaskService, TaskStatus
-from ..task import InputRequest
 from ..tools import ToolSpec
 from .auth import caller_of_request, owner_of_request
 from .links import Links
-from .mapping import present
 from .outcomes import call_tool_result
-from .request import RequestContext, request_meta
+from .request import RequestContext, arguments_of, request_meta
 
 
 class TaskAccess:
@@ -88,26 +83,6 @@ class TaskAccess:
             meta=meta,
         )
 
-    async def answers_first(
-        self, ctx: RequestContext, spec: ToolSpec
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the tool asks first: the requests that still want an answer, and the answers that came."""
-        questions = await self.service.aio.run(spec.questions, arguments_of(ctx))
-        asked = [
-            InputRequest("", key, 0, "elicitation/create", elicitation(message, schema), 0)
-            for key, (message, schema) in questions.items()
-        ]
-        given = (ctx.params or {}).get("inputResponses")
-        try:
-            checked = check_answers("", asked, given) if isinstance(given, Mapping) else {}
-        except InvalidAnswer:
-            checked = {}  # ask once more, rather than fail a call that has not begun
-        if all(question.key in checked for question in asked):
-            return {}, {
-                key: {"action": action, "content": content} for key, (action, content) in checked.items()
-            }
-        return {q.key: {"method": q.method, "params": dict(q.params)} for q in asked}, {}
-
     # -- reading
 
     async def status(self, task_id: str) -> TaskStatus:
@@ -120,10 +95,8 @@ class TaskAccess:
         return await self.service.aio.run(call_tool_result, result, self.links)
 
 
-def arguments_of(ctx: RequestContext) -> dict[str, Any]:
-    return dict((ctx.params or {}).get("arguments") or {})
-
-
-def validate(ctx: RequestContext) -> None:
-    """Check a request that will not reach the SDK's handler. Raises ValidationError, as the SDK does."""
-    methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+def present(status: TaskStatus) -> TaskStatus:
+    """The same status, unless the task has expired: then it is gone for every client."""
+    if status.task.state is State.EXPIRED:
+        raise TaskNotFound(task_id=status.task_id)
+    return status

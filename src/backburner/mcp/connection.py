@@ -15,31 +15,38 @@ from typing import Any, TypeVar
 import anyio
 import mcp_types as types
 from mcp.client import Client
+from mcp.client.extension import ClientExtension
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
 from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from .. import __version__
 from ..errors import ConnectionLost
-from .dialects.tasks_2026.extension import TASKS_EXTENSION, NewsExtension, TasksExtension
+from . import sdk
 
 logger = logging.getLogger(__name__)
 
-RELATED_TASK = "io.modelcontextprotocol/related-task"
 _CONNECT_S = 30.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 
 T = TypeVar("T")
 
-OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
-MakeClient = Callable[[TasksExtension], Client]
+#: Hears what the server says outside the answers to requests: the parameters of a notification.
+OnNews = Callable[[dict[str, Any]], None]
+#: Makes the client of one connection, for what hears its news.
+MakeClient = Callable[[OnNews], Client]
 
 
-def client_factory(target: Any, token: str | None = None, **options: Any) -> MakeClient:
+def client_factory(
+    target: Any,
+    token: str | None = None,
+    *,
+    extension: Callable[[OnNews], ClientExtension],
+    **options: Any,
+) -> MakeClient:
     """What makes a client of `target` for each connection, since the SDK's clients connect once.
 
     `target` is a URL, a command (a list, or text as in a shell), stdio parameters, a server in
@@ -52,16 +59,18 @@ def client_factory(target: Any, token: str | None = None, **options: Any) -> Mak
         target = StdioServerParameters(command=target[0], args=list(target[1:]), env=dict(os.environ))
     if hasattr(target, "mcp_server"):
         target = target.mcp_server()
+    if sdk.is_fastmcp(target):
+        target = sdk.server_in_fastmcp(target)
     options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
 
-    def make(extension: TasksExtension) -> Client:
+    def make(heard: OnNews) -> Client:
         async def tee(message: Any) -> None:
             # The SDK keeps progress that no request waits for any more to this handler.
             if isinstance(message, types.ProgressNotification):
-                extension.heard(message.params.model_dump(by_alias=True))
+                heard(message.params.model_dump(by_alias=True))
 
-        server = _http(target, token) if isinstance(target, str) else getattr(target, "_mcp_server", target)
-        return Client(server, extensions=[extension], message_handler=tee, cache=None, **options)
+        server = _http(target, token) if isinstance(target, str) else target
+        return Client(server, extensions=[extension(heard)], message_handler=tee, cache=None, **options)
 
     return make
 
@@ -128,42 +137,22 @@ class Link:
     def modern(self) -> bool:
         return self._client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
-    def offers_tasks(self) -> bool:
-        """Whether the server makes tasks of calls, by either revision."""
-        capabilities = self._client.server_capabilities
-        if self.modern:
-            return TASKS_EXTENSION in (capabilities.extensions or {})
-        offered = capabilities.model_dump(by_alias=True, exclude_none=True).get("tasks") or {}
-        return "call" in (offered.get("requests") or {}).get("tools", {})
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """What the server says that it can do."""
+        return self._client.server_capabilities.model_dump(by_alias=True, exclude_none=True)
 
     def end(self) -> None:
         self._over.set()
 
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        meta: Mapping[str, Any] | None = None,
-        on_progress: OnProgress | None = None,
-        request_id: str | None = None,
-    ) -> dict[str, Any]:
-        """The raw result. Raises MCPError, and ConnectionError when the connection breaks meanwhile."""
+    async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+        """The raw result; options are those of `sdk.raw_request`.
+
+        Raises MCPError, and ConnectionError when the connection breaks meanwhile.
+        """
         if not self.alive:
             raise ConnectionError(self._failure)
-        body: dict[str, Any] = {"method": method, "params": dict(params)}
-        if meta:
-            body["params"]["_meta"] = dict(meta)
-        options: Any = {} if on_progress is None else {"on_progress": on_progress}
-        if request_id is not None:
-            options["request_id"] = request_id
-        # Not `send_request`: it holds every result against the core protocol's models, and those of
-        # 2025-11-25 refuse the `CreateTaskResult` of that very revision.
-        session: Any = self.session
-        session._stamp(body, options)
-        if method.startswith("tasks/") and isinstance(params.get("taskId"), str):
-            options.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(params["taskId"])
-        return dict(await self.guarded(session._dispatcher.send_raw_request(method, body["params"], options)))
+        return await self.guarded(sdk.raw_request(self.session, method, params, **options))
 
     async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` on the session gives. Raises ConnectionError when the connection breaks meanwhile."""
@@ -195,11 +184,13 @@ class Connection:
         make: MakeClient,
         server: str,
         *,
-        tasks: bool = True,
+        whose_news: Callable[[Mapping[str, Any]], str | None],
         reconnect_s: float | None = 300.0,
     ) -> None:
+        """`whose_news` gives the task that the parameters of a notification name."""
+        sdk.check_client_parts()
         self._make = make
-        self._tasks = tasks
+        self._whose_news = whose_news
         self.server = server
         self._reconnect_s = reconnect_s
         self._lock = asyncio.Lock()
@@ -229,8 +220,7 @@ class Connection:
             return self._link
 
     async def _connected(self) -> Link:
-        extension = TasksExtension if self._tasks else NewsExtension
-        link = Link(self._make(extension(on_notification=self.heard)))
+        link = Link(self._make(self._heard))
         await link.open()
         return link
 
@@ -276,9 +266,12 @@ class Connection:
 
     # -- bells
 
-    def heard(self, params: dict[str, Any]) -> None:
-        """Ring for the task that a notification is about, if it is about one."""
-        for event in self._bells.get(_task_named_in(params) or "", ()):
+    def _heard(self, params: dict[str, Any]) -> None:
+        self.ring(self._whose_news(params) or "")
+
+    def ring(self, task_id: str) -> None:
+        """There may be news of this task."""
+        for event in self._bells.get(task_id, ()):
             event.set()
 
     @contextlib.contextmanager
@@ -307,13 +300,6 @@ async def _list_tools(link: Link) -> dict[str, dict[str, Any]]:
         cursor = page.next_cursor
         if cursor is None:
             return found
-
-
-def _task_named_in(params: Mapping[str, Any]) -> str | None:
-    meta = params.get("_meta") or {}
-    related = meta.get(RELATED_TASK) or {}
-    named = params.get("taskId") or params.get("job_id") or related.get("taskId") or meta.get("job_id")
-    return named if isinstance(named, str) else None
 
 
 def _is_loss(error: MCPError) -> bool:

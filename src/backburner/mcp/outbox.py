@@ -8,7 +8,8 @@ from typing import Any
 
 import mcp_types as types
 
-from .request import RequestContext, connection_of
+from .request import RequestContext
+from .sdk import connection_of
 
 logger = logging.getLogger(__name__)
 
@@ -79,11 +80,16 @@ class Outbox:
         self._waiting.clear()
 
 
+def connection_state(ctx: RequestContext) -> dict[str, Any]:
+    """What is kept with the client's connection, for as long as that lives."""
+    return connection_of(ctx.session).state
+
+
 def outbox_of(ctx: RequestContext) -> Outbox:
-    """The outbox of the client's connection. It lives as long as the connection does."""
-    over_http = ctx.request is not None
-    state = getattr(connection_of(ctx), "state", {})
+    """The outbox of the client's connection."""
+    state = connection_state(ctx)
     if "backburner.outbox" not in state:
+        over_http = ctx.request is not None
         state["backburner.outbox"] = Outbox(ctx.session, _WINDOW if over_http else None)
     outbox: Outbox = state["backburner.outbox"]
     return outbox

@@ -12,11 +12,15 @@ from ..lifecycle import State
 from ..service import TaskResult
 from ..task import Artifact, Task
 from .links import Links, artifact_uri, result_uri
-from .mapping import tool_raised
 
 #: What a task's `meta["result"]` says when its result is a whole `CallToolResult` of an attached server,
 #: and not the plain value that a function returned.
 MCP_RESULT = "mcp"
+
+
+def tool_raised(task: Task) -> bool:
+    """Whether the task failed because its tool did, and not because it could not be run."""
+    return task.state is State.FAILED and task.error is not None and task.error.type == "tool_error"
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def error_result(message: str, structured: Mapping[str, Any] | None = None) -> d
     return result if structured is None else {**result, "structuredContent": dict(structured)}
 
 
-def refusal(error: BackburnerError) -> dict[str, Any]:
+def error_as_result(error: BackburnerError) -> dict[str, Any]:
     """An error of ours as a result, so that a model can read it and do better."""
     return error_result(str(error), {"error": error.to_dict()})
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from ..config import Settings
 from ..errors import ConfigError
 from ..times import duration_s
+from .request import RequestContext
 
 #: The client waits for as long as it takes.
 FOREVER = None
@@ -82,3 +83,9 @@ def _overrides(text: str) -> tuple[tuple[str, str, float | None], ...]:
 def _numbers(version: str) -> tuple[int, ...]:
     found = re.match(r"v?(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def client_patience_s(ctx: RequestContext, settings: Settings) -> float | None:
+    """How long the client of a request waits for its answer; None: for as long as it takes."""
+    client = ctx.session.client_params.client_info if ctx.session.client_params else None
+    return patience_s(client.name if client else "", client.version if client else "", settings)

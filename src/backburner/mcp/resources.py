@@ -13,10 +13,12 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
+from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
@@ -27,7 +29,10 @@ from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
 from .auth import owner_of_request
+from .jsonrpc_errors import jsonrpc_errors
 from .outcomes import large_result
+from .request import RequestContext, as_dict, completed, is_modern, validate
+from .server_dialect import Around
 
 SCHEME = "task://"
 _MOST_BYTES = 1 << 20
@@ -65,6 +70,27 @@ class TaskResources:
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
+
+    def around(self) -> Mapping[str, Around]:
+        """The server's own methods to whose answers the tasks' resources are added."""
+        return {"resources/templates/list": self.list_templates, "resources/read": self.answer_read}
+
+    async def list_templates(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        result = as_dict(await call_next(ctx))
+        if result.get("nextCursor"):
+            return result
+        return {**result, "resourceTemplates": [*result["resourceTemplates"], *TEMPLATES]}
+
+    async def answer_read(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        uri = (ctx.params or {}).get("uri")
+        if not isinstance(uri, str) or not uri.startswith(SCHEME):
+            return await call_next(ctx)
+        validate(ctx)
+        with jsonrpc_errors():
+            result = await self.read(uri)
+        if is_modern(ctx):
+            result |= {"ttlMs": 0, "cacheScope": "private"}
+        return completed(ctx, result)
 
     async def read(self, uri: str) -> dict[str, Any]:
         """A `ReadResourceResult`. Raises MCPError for an address that leads nowhere, whatever the reason."""

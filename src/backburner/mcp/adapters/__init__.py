@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from .servers import Attachment as Attachment
 from .servers import install as install
 from .servers import new_server as new_server

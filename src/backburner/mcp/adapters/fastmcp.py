@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
-from ...errors import ConfigError
+from .. import sdk
 from ..serving.framing import Framing
 from . import lowlevel
 from .pipeline import SWALLOWED
 
 
 def fits(server: Any) -> bool:
-    # Whoever has a FastMCP server has imported it; nobody else pays for the import.
-    module = sys.modules.get("fastmcp")
-    return module is not None and isinstance(server, module.FastMCP)
+    return sdk.is_fastmcp(server)
 
 
 def lowlevel_of(server: Any) -> Server[Any]:
-    """The server inside. There is no public name for it, so another release is refused."""
-    inner = getattr(server, "_mcp_server", None)
-    version = str(getattr(sys.modules["fastmcp"], "__version__", "?"))
-    if not isinstance(inner, Server) or not version.startswith("4."):
-        reason = f"fastmcp {version} is not known; use fastmcp>=4,<5"
-        raise ConfigError(setting="server", reason=reason)
-    return inner
+    """Raises ConfigError for a release that is not known."""
+    sdk.check_fastmcp_parts()
+    return sdk.server_in_fastmcp(server)
 
 
 def add_middleware(server: Any, low: Server[Any], middleware: Any) -> None:
@@ -69,7 +62,7 @@ async def run_stdio(server: Any, framing: Framing = "newline") -> None:
 
     token = set_transport("stdio")
     try:
-        async with server._lifespan_manager():
+        async with sdk.fastmcp_lifespan(server):
             await lowlevel.run_stdio(lowlevel_of(server), framing)
     finally:
         reset_transport(token)

@@ -8,7 +8,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp
 
-from ...errors import ConfigError
+from .. import sdk
 from ..serving.framing import Framing
 from . import lowlevel
 from .lowlevel import add_middleware, no_security
@@ -21,13 +21,7 @@ def fits(server: Any) -> bool:
 
 
 def lowlevel_of(server: MCPServer[Any]) -> Server[Any]:
-    """The server inside. There is no public name for it, so a release that renames it is told apart."""
-    inner = getattr(server, "_lowlevel_server", None)
-    if not isinstance(inner, Server):
-        raise ConfigError(
-            setting="server", reason="this release of the mcp SDK is not known; use mcp>=2.2,<3"
-        )
-    return inner
+    return sdk.server_in_mcpserver(server)
 
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:

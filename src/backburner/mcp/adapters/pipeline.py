@@ -19,6 +19,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import MessageMetadata
 from mcp.shared.transport_context import TransportContext
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ...context import TaskContext
 from ...errors import ProtocolError, ToolFailed
@@ -26,7 +27,7 @@ from ..auth import become
 from ..middleware import IN_RUNNER
 
 #: The revision that a tool in a runner sees: the last one at which a tool may ask its client directly.
-_VERSION = "2025-11-25"
+_VERSION = LATEST_HANDSHAKE_VERSION
 _CLIENT = {"name": "backburner", "version": "1"}
 _CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 _ASKABLE = ("elicitation/create", "sampling/createMessage", "roots/list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mcp.server.context import CallNext
@@ -13,11 +13,12 @@ from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ...service import TaskService
 from ...tools import ToolSpec
-from ..access import TaskAccess, validate
+from ..access import TaskAccess
 from ..auth import owner_of_request
-from ..mapping import wire_errors
-from ..request import RequestContext
+from ..jsonrpc_errors import jsonrpc_errors
+from ..request import RequestContext, validate
 from ..resources import SCHEME
+from . import FindTool
 from .proposals import Completion, CompletionRequest, argument_to_complete, complete, rank
 from .references import resolve_context
 
@@ -27,102 +28,87 @@ logger = logging.getLogger(__name__)
 _HISTORY = 30
 _NOTHING = Completion((), 0)
 
-#: The schema of a tool's inputs, and its ToolSpec if it is slow; None when there is no such tool.
-FindTool = Callable[[RequestContext, CallNext, str], Awaitable[tuple[Any, ToolSpec | None] | None]]
 
-
-class Completing:
-    """Answers `completion/complete`."""
-
-    def __init__(self, access: TaskAccess, find_tool: FindTool) -> None:
-        self._access = access
-        self._find_tool = find_tool
-
-    async def answer(self, ctx: RequestContext, call_next: CallNext) -> dict[str, Any]:
-        """For a tool: `{name, partial_argument, arguments, context}`, where `partial_argument` is a text
-        or `{name, value}`. For prompts and resource templates: as the protocol says.
-
-        Raises MCPError for a tool that is not there, and for params of neither form.
-        """
-        params = ctx.params or {}
-        if "ref" not in params and "name" in params:
-            completion = await self._for_tool(ctx, call_next, params)
-            return {"completion": completion.to_dict()}
-        ref = params.get("ref")
-        if isinstance(ref, Mapping) and str(ref.get("uri", "")).startswith(SCHEME):
-            validate(ctx)
-            return {"completion": (await self._for_task(params["argument"])).to_dict()}
-        try:
-            return dict(await call_next(ctx) or {})
-        except MCPError as error:
-            if error.error.code != METHOD_NOT_FOUND:
-                raise
-            return {"completion": _NOTHING.to_dict()}  # the server has no completions of its own
-
-    # -- tools
-
-    async def _for_tool(
-        self, ctx: RequestContext, call_next: CallNext, params: Mapping[str, Any]
-    ) -> Completion:
-        name = _text(params, "name")
-        arguments, context = _object(params, "arguments"), _object(params, "context")
-        found = await self._find_tool(ctx, call_next, name)
+async def answer(
+    ctx: RequestContext, call_next: CallNext, access: TaskAccess, find_tool: FindTool
+) -> dict[str, Any]:
+    """What `answer_completion` promises."""
+    params = ctx.params or {}
+    if "ref" not in params and "name" in params:
+        found = await find_tool(ctx, call_next, _text(params, "name"))
         if found is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {name}")
-        schema, spec = found
-        argument, partial = _partial(params, arguments, schema)
-        history: list[Any] = []
-        suggested: list[Any] = []
-        if spec is not None and argument is not None and argument not in spec.secrets:
-            await self._access.ready()
-            service, owner = self._access.service, owner_of_request()
-            history = await service.aio.run(earlier_values, service, owner, name, argument)
-            suggested = await self._suggested(spec, argument, partial, arguments, context)
-        request = CompletionRequest(partial, argument, arguments, context, history, suggested)
-        with wire_errors():
-            return complete(request, schema)
-
-    async def _suggested(
-        self,
-        spec: ToolSpec,
-        argument: str,
-        partial: str,
-        arguments: Mapping[str, Any],
-        context: Mapping[str, Any],
-    ) -> list[Any]:
-        """What the author offers, off the event loop; nothing when that fails."""
-        suggest = spec.suggest.get(argument)
-        if suggest is None:
-            return []
-        try:
-            offered: Any = await self._access.service.aio.run(
-                suggest, partial, arguments, resolve_context(arguments, context)
-            )
-            return list(await offered if inspect.isawaitable(offered) else offered)
-        except Exception:
-            logger.exception("The suggestions for %s of %s failed", argument, spec.name)
-            return []
-
-    # -- resources
-
-    async def _for_task(self, argument: Mapping[str, Any]) -> Completion:
-        """The caller's own tasks, the latest first."""
-        if argument["name"] != "task_id":
-            return _NOTHING
-        await self._access.ready()
-        page = await self._access.service.aio.list(owner=owner_of_request(), limit=100)
-        ids = rank([task.task_id for task in page.tasks], argument["value"])
-        return Completion(tuple(ids), len(ids))
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {params['name']}")
+        return {"completion": (await _for_tool(access, params, *found)).to_dict()}
+    ref = params.get("ref")
+    if isinstance(ref, Mapping) and str(ref.get("uri", "")).startswith(SCHEME):
+        validate(ctx)
+        return {"completion": (await _for_task(access, params["argument"])).to_dict()}
+    try:
+        return dict(await call_next(ctx) or {})
+    except MCPError as error:
+        if error.error.code != METHOD_NOT_FOUND:
+            raise
+        return {"completion": _NOTHING.to_dict()}  # the server has no completions of its own
 
 
-def earlier_values(service: TaskService, owner: str, tool_name: str, argument: str) -> list[Any]:
+async def _for_tool(
+    access: TaskAccess, params: Mapping[str, Any], schema: Any, spec: ToolSpec | None
+) -> Completion:
+    """Values for a tool's argument. Earlier values and suggestions are there for slow tools only."""
+    arguments, context = _object(params, "arguments"), _object(params, "context")
+    argument, partial = _typed_argument(params, arguments, schema)
+    history: list[Any] = []
+    suggested: list[Any] = []
+    if spec is not None and argument is not None and argument not in spec.secrets:
+        await access.ready()
+        service, owner = access.service, owner_of_request()
+        history = await service.aio.run(_earlier_values, service, owner, spec.name, argument)
+        suggested = await _suggested(service, spec, argument, partial, arguments, context)
+    request = CompletionRequest(partial, argument, arguments, context, history, suggested)
+    with jsonrpc_errors():
+        return complete(request, schema)
+
+
+async def _suggested(
+    service: TaskService,
+    spec: ToolSpec,
+    argument: str,
+    partial: str,
+    arguments: Mapping[str, Any],
+    context: Mapping[str, Any],
+) -> list[Any]:
+    """What the author offers, off the event loop; nothing when that fails."""
+    suggest = spec.suggest.get(argument)
+    if suggest is None:
+        return []
+    try:
+        offered: Any = await service.aio.run(suggest, partial, arguments, resolve_context(arguments, context))
+        return list(await offered if inspect.isawaitable(offered) else offered)
+    except Exception:
+        logger.exception("The suggestions for %s of %s failed", argument, spec.name)
+        return []
+
+
+async def _for_task(access: TaskAccess, argument: Mapping[str, Any]) -> Completion:
+    """The ids of the caller's own tasks, the latest first."""
+    if argument["name"] != "task_id":
+        return _NOTHING
+    await access.ready()
+    page = await access.service.aio.list(owner=owner_of_request(), limit=100)
+    ids = rank([task.task_id for task in page.tasks], argument["value"])
+    return Completion(tuple(ids), len(ids))
+
+
+def _earlier_values(service: TaskService, owner: str, tool_name: str, argument: str) -> list[Any]:
     """What the caller gave for an argument before, the latest first."""
     tasks = service.list(owner=owner, tool_name=tool_name, limit=_HISTORY).tasks
     inputs = (service.status(task.task_id, owner=owner).task.inputs or {} for task in tasks)
     return [given[argument] for given in inputs if given.get(argument) is not None]
 
 
-def _partial(params: Mapping[str, Any], arguments: Mapping[str, Any], schema: Any) -> tuple[str | None, str]:
+def _typed_argument(
+    params: Mapping[str, Any], arguments: Mapping[str, Any], schema: Any
+) -> tuple[str | None, str]:
     """Which argument is being typed, and what has been typed of it."""
     partial = params.get("partial_argument", "")
     if isinstance(partial, Mapping):

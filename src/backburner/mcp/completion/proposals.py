@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import ReferenceNotFound
 from .references import is_reference, resolve_context, resolve_reference
+from .schema_document import SchemaDocument
 from .schema_values import SchemaValues, as_json, listed
 
 #: The protocol's own limit.
@@ -59,24 +60,25 @@ def complete(request: CompletionRequest, schema: Any) -> Completion:
     schema offers. A reference that was typed stands for what it leads to. Raises CompletionFailed
     when `schema` is none.
     """
+    document = SchemaDocument(schema)
     context = resolve_context(request.arguments, request.context)
     partial = _dereferenced(request.partial, request.arguments, context)
-    values = SchemaValues(schema, partial, request.arguments, context)
-    part = schema if request.argument is None else property_schema(values, schema, request.argument)
-    found = values.find(part)
-    chosen = _Texts(values, part, found.choices)
-    own = _named(context, request.argument)
-    chosen.offer([*request.history, *request.suggested, *own, *_typed(request, partial), *found.values])
+    part = schema if request.argument is None else property_schema(document, schema, request.argument)
+    found = SchemaValues(document, partial, request.arguments, context).find(part)
+    proposals = _Proposals(document, part, found.choices)
+    if not found.choices:  # a schema that lists its values has no others
+        typed = [partial] if partial != request.partial else []
+        named = _under_its_name(request.argument, context)
+        proposals.offer([*request.history, *request.suggested, *named, *typed, *found.values])
     taken = request.arguments if request.argument is None else {}
-    chosen.offer_parts(name for name in found.parts if as_text(name) not in taken)
+    proposals.offer_parts(name for name in found.parts if as_text(name) not in taken)
     history = [as_text(value) for value in request.history]
-    ranked = rank(chosen.texts, partial, history, closed=bool(found.choices))
-    return chosen.checked(ranked)
+    return proposals.checked(rank(proposals.texts, partial, history, closed=bool(found.choices)))
 
 
-def property_schema(values: SchemaValues, schema: Any, name: str) -> Any:
+def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
     """The schema of one property, also when it stands in a branch. Unknown ones may be anything."""
-    schema = values.resolve(schema)
+    schema = document.resolve(schema)
     if not isinstance(schema, Mapping):
         return True
     properties = schema.get("properties")
@@ -84,7 +86,7 @@ def property_schema(values: SchemaValues, schema: Any, name: str) -> Any:
         return properties[name]
     for keyword in ("allOf", "anyOf", "oneOf"):
         for branch in schema.get(keyword) or ():
-            inner = property_schema(values, branch, name)
+            inner = property_schema(document, branch, name)
             if inner is not True:
                 return inner
     return schema.get("additionalProperties", True)
@@ -105,10 +107,10 @@ def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any
     typed = partial.casefold()
     if any(typed in name.casefold() for name in properties):
         return None
-    values = SchemaValues(schema, partial, arguments, {})
+    document = SchemaDocument(schema)
     for name, part in properties.items():
-        choices, _ = listed(values.resolve(part))
-        if name not in arguments and any(as_text(c).casefold().startswith(typed) for c in choices):
+        choices, _ = listed(document.resolve(part))
+        if name not in arguments and any(as_text(one).casefold().startswith(typed) for one in choices):
             return str(name)
     return None
 
@@ -134,28 +136,22 @@ def rank(
     return [*whole, *begins, *contains, *others]
 
 
-def filter_completions(texts: Iterable[str], partial: str) -> list[str]:
-    """The texts that contain what has been typed, those that begin with it first."""
-    return rank(texts, partial)
-
-
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else as_json(value)
 
 
-class _Texts:
-    """The proposals, in order, each with the value that it stands for until that is checked."""
+class _Proposals:
+    """The proposed texts, in order, and the values that those stand for which are still to be checked."""
 
-    def __init__(self, values: SchemaValues, schema: Any, choices: Sequence[Any]) -> None:
-        self._values = values
+    def __init__(self, document: SchemaDocument, schema: Any, choices: Iterable[Any]) -> None:
+        self._document = document
         self._schema = schema
-        self._closed = bool(choices)
         self._unchecked: dict[str, list[Any]] = {}
         self.texts: dict[str, None] = {as_text(choice): None for choice in choices}
 
     def offer(self, values: Iterable[Any]) -> None:
-        """Add values that are still to be checked. A schema that lists its values has no others."""
-        for value in values if not self._closed else ():
+        """Add values that are still to be checked."""
+        for value in values:
             text = as_text(value)
             if text not in self.texts:
                 self.texts[text] = None
@@ -185,9 +181,8 @@ class _Texts:
     def _is_good(self, text: str) -> bool:
         if text not in self._unchecked:
             return True
-        return any(
-            self._values.valid(value, self._schema) for value in [*self._unchecked[text], *_readings(text)]
-        )
+        values = [*self._unchecked[text], *_readings(text)]
+        return any(self._document.valid(value, self._schema) for value in values)
 
 
 def _readings(text: str) -> list[Any]:
@@ -198,17 +193,12 @@ def _readings(text: str) -> list[Any]:
         return [text]
 
 
-def _named(context: Mapping[str, Any], argument: str | None) -> list[Any]:
+def _under_its_name(argument: str | None, context: Mapping[str, Any]) -> list[Any]:
     """What the context has under the argument's own name."""
     if argument is None or argument not in context:
         return []
     value = context[argument]
     return value if isinstance(value, list) else [value]
-
-
-def _typed(request: CompletionRequest, partial: str) -> list[Any]:
-    """What a reference that was typed leads to."""
-    return [partial] if partial != request.partial else []
 
 
 def _dereferenced(partial: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ReferenceNotFound
 
-_REFERENCE = re.compile(r"\$((?:\.[^.\[\]]+|\[\d+\])+)")
+_REFERENCE = re.compile(r"\$(\.[^.\[\]]+|\[\d+\])+")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 #: A reference may lead to another one, but not for ever.
 _LONGEST_CHAIN = 8
@@ -44,38 +45,29 @@ def resolve_context(arguments: Mapping[str, Any], context: Mapping[str, Any]) ->
         if isinstance(value, list | tuple):
             return [resolved(inner) for inner in value]
         if is_reference(value):
-            try:
+            with contextlib.suppress(ReferenceNotFound):
                 return resolve_reference(value, arguments, context)
-            except ReferenceNotFound:
-                return value
         return value
 
     return {key: resolved(value) for key, value in context.items()}
 
 
 def _lookup(reference: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
-    whole = _REFERENCE.fullmatch(reference)
-    if whole is None:
-        raise ReferenceNotFound(reference=reference)
-    steps = [name or int(number) for name, number in _STEP.findall(whole[1])]
-    for source in (arguments, context):
-        found, value = _walk(source, steps)
-        if found:
-            return value
+    if is_reference(reference):
+        for source in (arguments, context):
+            # ValueError: a number with more digits than `int` reads.
+            with contextlib.suppress(LookupError, ValueError):
+                return _walk(source, reference)
     raise ReferenceNotFound(reference=reference)
 
 
-def _walk(value: Any, steps: list[str | int]) -> tuple[bool, Any]:
-    for step in steps:
-        if isinstance(value, Mapping) and isinstance(step, str):
-            if step not in value:
-                return False, None
-            value = value[step]
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            place = int(step) if isinstance(step, int) or step.isdecimal() else len(value)
-            if place >= len(value):
-                return False, None
-            value = value[place]
+def _walk(value: Any, reference: str) -> Any:
+    for name, number in _STEP.findall(reference):
+        place = name or number
+        if isinstance(value, Mapping) and name:
+            value = value[name]
+        elif isinstance(value, list | tuple) and place.isdecimal():
+            value = value[int(place)]
         else:
-            return False, None
-    return True, value
+            raise LookupError(reference)
+    return value

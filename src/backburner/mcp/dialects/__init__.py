@@ -1,0 +1,1 @@
+"""The dialects: a room for each, with both its sides."""

@@ -1,0 +1,1 @@
+"""Serving: over stdio, or over HTTP with the checks in front."""

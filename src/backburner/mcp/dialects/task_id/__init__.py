@@ -1,0 +1,1 @@
+"""The TaskId contract, for hosts that name their tasks themselves."""

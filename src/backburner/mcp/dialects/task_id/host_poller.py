@@ -7,25 +7,23 @@ and go meanwhile, and so may the host itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mcp_types as types
 
-from ....errors import ConfigError, NoResultInTime, NotOffered, UnknownHandle
+from ....errors import ConfigError, NoResultInTime, UnknownHandle
 from ....json_file import read_json, write_json
-from ...speech import Bell, call_tool_result, value_result
-from ...updates import Update
-from .prompt_log_reader import Position, PromptLog
+from ...outcomes import text_block, value_result
+from .prompt_log_reader import Position, PromptLogReader
+from .wire import FAILED, TASK_ID_KEY, TASKS_KEY
 
 _DAY_S = 86_400.0
-_FAILED = frozenset({"failed", "aborted", "error"})
 
 #: Calls a tool: its name, the arguments, and the `_meta` of the request.
 CallTool = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Awaitable[types.CallToolResult]]
@@ -40,7 +38,7 @@ class AsyncTask:
 
     tools: tuple[str, ...]
     state_dir: Path
-    task_id_key: str = "taskId"
+    task_id_key: str = TASK_ID_KEY
     result_source: str = "ui_prompts"
     ui_prompt_file: str = "ui-prompts.jsonl"
     state_file: str = "mcp_tasks.v1.json"
@@ -65,7 +63,7 @@ class AsyncTask:
         return cls(
             tools=tuple(told["tools"]),
             state_dir=Path(folder).expanduser(),
-            task_id_key=told.get("taskIdKey", "taskId"),
+            task_id_key=told.get("taskIdKey", TASK_ID_KEY),
             ui_prompt_file=told.get("uiPromptFile", "ui-prompts.jsonl"),
             state_file=told.get("stateFile", "mcp_tasks.v1.json"),
             request_id_prefix=told.get("requestIdPrefix", "mcp-task:"),
@@ -110,7 +108,7 @@ class HostPoller:
         }
         self._arrivals: dict[str, asyncio.Event] = {task_id: asyncio.Event() for task_id in self.pending}
         position = kept.get("position")
-        self._log = PromptLog(
+        self._log = PromptLogReader(
             settings.state_dir / settings.ui_prompt_file,
             None if position is None else Position(**position),
             self._arrived,
@@ -210,7 +208,7 @@ class HostPoller:
 
     def _status(self, task_id: str) -> dict[str, Any] | None:
         try:
-            tasks = read_json(self.settings.state_dir / self.settings.state_file).get("mcpTasks", [])
+            tasks = read_json(self.settings.state_dir / self.settings.state_file).get(TASKS_KEY, [])
         except (OSError, ValueError):
             return None  # being written by one who does not write in one step
         return next((task for task in tasks if task.get("id") == task_id), None)
@@ -265,12 +263,10 @@ def _output(prompt: Mapping[str, Any], status: Mapping[str, Any] | None) -> type
     """The prompt's `markdown`, or else its `result` or `content`, as the output of the tool."""
     output = next((prompt[key] for key in ("markdown", "result", "content") if prompt.get(key)), "")
     if isinstance(output, dict) and isinstance(output.get("content"), list):
-        return call_tool_result(output)
-    if isinstance(output, str):
-        result = call_tool_result({"content": [{"type": "text", "text": output}]})
-    else:
-        result = value_result(output)
-    failed = status is not None and _FAILED & {status.get("status"), status.get("resultStatus")}
+        return types.CallToolResult.model_validate(output)
+    shown = {"content": [text_block(output)]} if isinstance(output, str) else value_result(output)
+    result = types.CallToolResult.model_validate(shown)
+    failed = status is not None and FAILED & {status.get("status"), status.get("resultStatus")}
     return result.model_copy(update={"is_error": True}) if failed else result
 
 
@@ -280,45 +276,3 @@ def _details(status: Mapping[str, Any] | None) -> str:
     error = status.get("error")
     words = error if isinstance(error, str) or error is None else json.dumps(error, ensure_ascii=False)
     return f"The task file says {status.get('status')}" + (f": {words}" if words else ".")
-
-
-class TaskId:
-    """How a handle speaks about a call of the TaskId contract."""
-
-    name: ClassVar[str] = "task-id"
-
-    def __init__(self, poller: HostPoller) -> None:
-        self._poller = poller
-
-    async def read(self, task_id: str) -> Update:
-        call = self._poller.pending.get(task_id)
-        if call is None:
-            raise UnknownHandle(task_id=task_id)
-        if call.prompt is not None:
-            return Update(task_id, "completed")
-        status = await self._poller.status(task_id)
-        return Update(task_id, "working", message=str((status or {}).get("status") or ""))
-
-    async def result(self, task_id: str) -> types.CallToolResult:
-        return await self._poller.wait(task_id)
-
-    async def cancel(self, task_id: str) -> None:
-        raise NotOffered(what="a way to cancel", task_id=task_id)
-
-    async def answer(self, task_id: str, answers: Mapping[str, Any]) -> None:
-        raise NotOffered(what="questions", task_id=task_id)
-
-    @contextlib.asynccontextmanager
-    async def listening(self, task_id: str) -> AsyncIterator[Bell]:
-        bell = Bell(asyncio.Event())
-
-        async def ring() -> None:
-            await self._poller.arrived(task_id)
-            bell.event.set()
-
-        ringing = asyncio.ensure_future(ring())
-        try:
-            yield bell
-        finally:
-            ringing.cancel()
-            await asyncio.gather(ringing, return_exceptions=True)

@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ....clock import Clock, SystemClock
@@ -28,33 +27,15 @@ from ....lifecycle import State
 from ....store import Store
 from ....task import Task
 from ....times import from_iso, iso
+from .wire import FINISHED, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
 
 logger = logging.getLogger(__name__)
-
-STATUS: Mapping[State, str] = MappingProxyType(
-    {
-        State.QUEUED: "queued",
-        State.SCHEDULED: "queued",
-        State.RUNNING: "running",
-        State.INPUT_REQUIRED: "running",
-        State.CANCEL_REQUESTED: "running",
-        State.CANCELLING: "running",
-        State.SUCCEEDED: "completed",
-        State.FAILED: "failed",
-        State.TIMED_OUT: "failed",
-        State.EXPIRED: "failed",
-        State.CANCELLED: "aborted",
-    }
-)
-UNFINISHED = frozenset({"queued", "running"})
-FINISHED = frozenset(STATUS.values()) - UNFINISHED
 
 #: An entry whose submission never came, since its process died in between, is dropped after so long.
 _ABANDONED_MS = 60_000
 #: So many finished tasks stay in the task file.
 _KEPT = 500
 
-Entry = dict[str, Any]
 Content = dict[str, Any]
 
 
@@ -90,7 +71,7 @@ class PromptLog:
         """Note that a task is about to be submitted; on disk when this returns."""
         with self._locked() as state:
             if self._find(state, external_id, owner) is None:
-                state["mcpTasks"].append(
+                state[TASKS_KEY].append(
                     {
                         "id": external_id,
                         "status": "queued",
@@ -113,7 +94,7 @@ class PromptLog:
         with self._locked() as state:
             entry = self._find(state, external_id, owner)
             if entry is not None and entry["taskId"] is None:
-                state["mcpTasks"].remove(entry)
+                state[TASKS_KEY].remove(entry)
 
     def _find(self, state: Content, external_id: str, owner: str) -> Entry | None:
         wanted = (external_id, owner)
@@ -121,7 +102,7 @@ class PromptLog:
 
     def _own(self, state: Content, statuses: Collection[str] = frozenset(STATUS.values())) -> list[Entry]:
         """The entries of this store: the file may have others, and fields of other programs."""
-        entries = [entry for entry in state["mcpTasks"] if isinstance(entry, dict)]
+        entries = [entry for entry in state[TASKS_KEY] if isinstance(entry, dict)]
         return [e for e in entries if e.get("store") == self._store_id and e["status"] in statuses]
 
     # -- keeping up
@@ -140,12 +121,12 @@ class PromptLog:
                 if known is not None:
                     entry.update(known)
                 elif self._clock.now_ms() - from_iso(entry["enteredAt"]) > _ABANDONED_MS:
-                    state["mcpTasks"].remove(entry)
+                    state[TASKS_KEY].remove(entry)
                 if entry["status"] not in UNFINISHED and self._write_line(entry):
                     written.append(entry["taskId"])
             # The older finished ones need no entry any more: their lines are written.
             for entry in self._own(state, FINISHED)[:-_KEPT]:
-                state["mcpTasks"].remove(entry)
+                state[TASKS_KEY].remove(entry)
         return written
 
     def unfinished(self) -> list[tuple[str, str]]:
@@ -183,20 +164,7 @@ class PromptLog:
         """Append the entry's line unless it is there already; whether it was appended."""
         if self._is_written(entry):
             return False
-        line = {
-            "type": "ui_prompt",
-            "action": "request",
-            "requestId": entry["id"],
-            "ts": iso(self._clock.now_ms()),
-            "prompt": {
-                "kind": "result",
-                "title": entry["tool"],
-                "status": entry["status"],
-                "markdown": entry["resultText"] or "",
-            },
-            "taskId": entry["taskId"],
-        }
-        self._append(json.dumps(line, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n")
+        self._append(result_line(entry, iso(self._clock.now_ms())))
         return True
 
     def _is_written(self, entry: Entry) -> bool:
@@ -205,7 +173,7 @@ class PromptLog:
                 size = log.seek(0, os.SEEK_END)
                 # A shorter log is another one: it was put aside, and this is its successor.
                 log.seek(entry["logOffset"] if entry["logOffset"] <= size else 0)
-                return any(_is_line_of(line, entry) for line in log)
+                return any(is_line_of(line, entry) for line in log)
         except FileNotFoundError:
             return False
 
@@ -254,14 +222,14 @@ class PromptLog:
         try:
             state = json.loads(self.state_path.read_text("utf-8"))
         except FileNotFoundError:
-            return {"mcpTasks": []}
+            return {TASKS_KEY: []}
         except ValueError:
             logger.warning("%s is not JSON; it is written anew", self.state_path)
-            return {"mcpTasks": []}
-        if not isinstance(state, dict) or not isinstance(state.get("mcpTasks", []), list):
+            return {TASKS_KEY: []}
+        if not isinstance(state, dict) or not isinstance(state.get(TASKS_KEY, []), list):
             logger.warning("%s is not a task file; it is written anew", self.state_path)
-            return {"mcpTasks": []}
-        return {**state, "mcpTasks": state.get("mcpTasks", [])}
+            return {TASKS_KEY: []}
+        return {**state, TASKS_KEY: state.get(TASKS_KEY, [])}
 
     def _write(self, state: Content) -> None:
         """Replace the file, so that a reader finds the old or the new one, whole."""
@@ -313,18 +281,6 @@ def result_text(task: Task) -> str:
             texts = [block["text"] for block in result.get("content", ()) if block.get("type") == "text"]
             return "\n\n".join(texts)
     return f"```json\n{json.dumps(result, ensure_ascii=False, indent=2)}\n```"
-
-
-def _is_line_of(line: bytes, entry: Entry) -> bool:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return False
-    return (
-        isinstance(found, dict)
-        and found.get("taskId") == entry["taskId"]
-        and found.get("type") == "ui_prompt"
-    )
 
 
 def _sync_folder(folder: Path) -> None:

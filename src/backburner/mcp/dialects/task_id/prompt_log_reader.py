@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from .wire import result_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class LogTail:
         return whole.split(b"\n")[:-1]
 
 
-class PromptLog:
+class PromptLogReader:
     """Tells of the result prompts in a `ui-prompts.jsonl`: one reader, however many wait for theirs."""
 
     def __init__(
@@ -200,23 +201,7 @@ class PromptLog:
         for _ in range(_CHUNKS_AT_ONCE):
             lines, more = self._tail.lines()
             for line in lines:
-                # Most lines are others' prompts and answers: they are not worth parsing.
-                if b'"result"' in line and b'"ui_prompt"' in line:
-                    found.update(_result_prompt(line))
+                found.update(result_prompt(line))
             if not more:
                 break
         return found, more
-
-
-def _result_prompt(line: bytes) -> dict[str, dict[str, Any]]:
-    """The prompt by its request id, if the line is the request entry of a result."""
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return {}  # torn by a crash of its writer
-    if not isinstance(entry, dict) or entry.get("type") != "ui_prompt" or entry.get("action") != "request":
-        return {}
-    request_id, prompt = entry.get("requestId"), entry.get("prompt")
-    if not isinstance(request_id, str) or not isinstance(prompt, dict) or prompt.get("kind") != "result":
-        return {}
-    return {request_id: prompt}

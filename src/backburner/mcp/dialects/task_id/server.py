@@ -1,4 +1,4 @@
-"""The TaskId contract, server half: the host names the task, and finds its result in the prompt log."""
+"""The server half: a call that names its task is acknowledged, and its result goes to the prompt log."""
 
 from __future__ import annotations
 
@@ -16,33 +16,16 @@ from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...auth import owner_of_request
 from ...following import follow
-from ...mapping import TWO_STAGE
-from ...outcomes import text_block
 from ...request import RequestContext, request_meta
+from ...server_dialect import ServerDialect, SlowCall
+from ..two_stage import wire as two_stage
 from .prompt_log import PromptLog
+from .wire import TASK_ID_KEY
 
 logger = logging.getLogger(__name__)
 
-KEY = "taskId"
 
-
-def given_task_id(ctx: RequestContext, spec: ToolSpec) -> str | None:
-    """The id that the host chose, in `_meta.taskId`; None when the call is not under the contract.
-
-    Raises MCPError when the tool requires one and there is none, and for one that is not text.
-    """
-    meta = request_meta(ctx)
-    if KEY not in meta:
-        if spec.requires_task_id:
-            raise MCPError(INVALID_PARAMS, f"Tool {spec.name!r} requires _meta.{KEY}")
-        return None
-    task_id = meta[KEY]
-    if not isinstance(task_id, str) or not task_id.strip():
-        raise MCPError(INVALID_PARAMS, f"_meta.{KEY} must be text that is not empty")
-    return task_id
-
-
-class TaskIdCalls:
+class TaskId(ServerDialect):
     """Answers calls under the contract at once, and sees to it that their results are written."""
 
     def __init__(self, access: TaskAccess) -> None:
@@ -55,25 +38,35 @@ class TaskIdCalls:
         app = self._access.app
         return PromptLog.of(app.store, app.settings, app.data_dir)
 
-    def start(self) -> None:
+    def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
+        """Raises MCPError when the tool requires an id and there is none, and for one that is not text."""
+        if TASK_ID_KEY not in request_meta(ctx):
+            if spec.requires_task_id:
+                raise MCPError(INVALID_PARAMS, f"Tool {spec.name!r} requires _meta.{TASK_ID_KEY}")
+            return False
+        task_id = request_meta(ctx)[TASK_ID_KEY]
+        if not isinstance(task_id, str) or not task_id.strip():
+            raise MCPError(INVALID_PARAMS, f"_meta.{TASK_ID_KEY} must be text that is not empty")
+        return True
+
+    def wake(self) -> None:
         """Write what a server before this one could not write any more; only the first call does anything."""
         if not self._started:
             self._started = True
             self._do(self._catch_up())
 
-    async def answer(
-        self, ctx: RequestContext, spec: ToolSpec, task_id: str, answers: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def answer(self, call: SlowCall) -> dict[str, Any]:
         """Acknowledge the call: its task is on disk then, and its result will be in the prompt log.
 
         The same id again, with the same inputs, is the same task. Raises IdempotencyConflict for other
         inputs, and what `submit` raises.
         """
         await self._access.ready()
+        task_id: str = request_meta(call.ctx)[TASK_ID_KEY]
         run, owner = self._access.service.aio.run, owner_of_request()
-        await run(self._log.enter, task_id, owner, spec.name)
+        await run(self._log.enter, task_id, owner, call.spec.name)
         try:
-            status = await self._access.submit(ctx, spec, answers=answers, external_id=task_id)
+            status = await self._access.submit(call.ctx, call.spec, answers=call.answers, external_id=task_id)
         except BackburnerError:
             await run(self._log.withdraw, task_id, owner)
             raise
@@ -111,6 +104,4 @@ class TaskIdCalls:
 def acknowledgement(task_id: str, status: TaskStatus) -> dict[str, Any]:
     """The answer to the call. It says nothing of the result, which comes another way."""
     text = f"Accepted as task {task_id}. The result will be in the prompt log."
-    data = {"task_id": task_id, "job_id": status.task_id, "status": TWO_STAGE[status.task.state]}
-    body = {"success": True, "data": data, "messages": [{"type": "info", "text": text}]}
-    return {"content": [text_block(text)], "structuredContent": body, "isError": False, **body}
+    return two_stage.handle(status.task_id, two_stage.STATUS[status.task.state], text, task_id=task_id)

@@ -1,0 +1,1 @@
+"""The task tools, for agents whose clients know no tasks."""

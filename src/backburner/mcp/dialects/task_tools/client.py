@@ -1,17 +1,30 @@
-"""The task tools of a Backburner server, seen from the client: progress, logs and artifacts."""
+"""The client half: what the task tools of a Backburner server tell of a task, in any dialect."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ....errors import NotOffered
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INTERNAL_ERROR
+
+from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
-from ...updates import LogLine, TaskProgress
+from ...outcomes import error_result, value_result
+from ...updates import LogLine, Status, TaskProgress, Update
+from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, TAIL_TASK_LOGS
 
-_STATUS = "get_task_status"
+_STATUS: Mapping[str, Status] = {
+    "input_required": "input_required",
+    "succeeded": "completed",
+    "failed": "failed",
+    "timed_out": "failed",
+    "cancelled": "cancelled",
+}
 
 
-class TaskTools:
+class TaskToolsClient:
     """Calls the task tools, under whatever prefix the server lists them."""
 
     def __init__(self, connection: Connection) -> None:
@@ -19,13 +32,14 @@ class TaskTools:
 
     async def _named(self, name: str) -> str | None:
         tools = await self.connection.tools()
-        prefix = next((tool.removesuffix(_STATUS) for tool in tools if tool.endswith(_STATUS)), None)
+        found = (tool for tool in tools if tool.endswith(GET_TASK_STATUS))
+        prefix = next((tool.removesuffix(GET_TASK_STATUS) for tool in found), None)
         return prefix + name if prefix is not None and prefix + name in tools else None
 
     async def offered(self) -> bool:
-        return await self._named(_STATUS) is not None
+        return await self._named(GET_TASK_STATUS) is not None
 
-    async def call(self, name: str, task_id: str, **arguments: Any) -> dict[str, Any]:
+    async def _call(self, name: str, task_id: str, **arguments: Any) -> dict[str, Any]:
         """The structured result. Raises NotOffered if the server has no such tool, or no such task."""
         named = await self._named(name)
         if named is None:
@@ -36,19 +50,57 @@ class TaskTools:
             raise NotOffered(what=f"{name} ({result['content'][0].get('text')})", task_id=task_id)
         return dict(result["structuredContent"])
 
+    async def read(self, task_id: str) -> Update:
+        return _update(await self._call(GET_TASK_STATUS, task_id))
+
+    async def result(self, task_id: str) -> types.CallToolResult:
+        """Raises TaskWasCancelled, and MCPError for a task that failed without a result of its tool."""
+        found = await self._call(GET_TASK_RESULT, task_id)
+        if found["state"] == "cancelled":
+            raise TaskWasCancelled(task_id=task_id)
+        error = found["error"]
+        if error is not None and error["type"] != "tool_error":
+            raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
+        shown = value_result(found["result"]) if error is None else error_result(error["message"])
+        return types.CallToolResult.model_validate(shown)
+
+    async def cancel(self, task_id: str) -> None:
+        await self._call(CANCEL_TASK, task_id)
+
     async def progress(self, task_id: str) -> TaskProgress | None:
-        if not await self.offered():
-            return None
-        return progress_of(await self.call(_STATUS, task_id))
+        return (await self.read(task_id)).progress if await self.offered() else None
 
     async def logs(self, task_id: str, cursor: str | None) -> tuple[list[LogLine], str, bool]:
         """Lines after the cursor, the cursor after them, and whether more are there already."""
-        page = await self.call("tail_task_logs", task_id, **({} if cursor is None else {"cursor": cursor}))
+        page = await self._call(TAIL_TASK_LOGS, task_id, **({} if cursor is None else {"cursor": cursor}))
         return [LogLine(**line) for line in page["lines"]], page["next_cursor"], page["truncated"]
 
+    async def artifacts(self, task_id: str) -> list[dict[str, Any]]:
+        """The files of a finished task, each as the server shows it."""
+        return list((await self._call(GET_TASK_RESULT, task_id))["artifacts"])
 
-def progress_of(status: dict[str, Any]) -> TaskProgress | None:
-    """What a status tells of the progress; as long as the tool tells nothing, its state."""
+
+def _update(status: Mapping[str, Any]) -> Update:
+    error, state = status.get("error"), status["state"]
+    raised = state == "failed" and error is not None and error["type"] == "tool_error"
+    return Update(
+        status["task_id"],
+        "completed" if raised else _STATUS.get(state, "working"),
+        message=error["message"] if error else "",
+        progress=_progress(status),
+        questions={
+            question["key"]: {
+                "method": "elicitation/create",
+                "params": {"message": question["message"], "requestedSchema": question["schema"]},
+            }
+            for question in status.get("questions") or ()
+        },
+        poll_s=(status.get("poll_after_ms") or 1000) / 1000,
+    )
+
+
+def _progress(status: Mapping[str, Any]) -> TaskProgress:
+    """How far it is; as long as the tool tells nothing, its state."""
     told = status.get("progress")
     if not told:
         return TaskProgress(phase=status.get("state"))

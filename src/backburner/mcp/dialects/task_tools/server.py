@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest
@@ -15,12 +15,23 @@ from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
 from ....task import Resources
 from ....times import from_iso, iso
-from ...access import TaskAccess
+from ...access import TaskAccess, present
 from ...auth import caller_of_request, owner_of_request
 from ...links import artifact_uri
-from ...mapping import present
-from ...outcomes import MCP_RESULT, refusal, text_block
-from .wire import SCHEMAS
+from ...outcomes import MCP_RESULT, error_as_result, text_block
+from ...patience import client_patience_s
+from ...request import RequestContext
+from ...server_dialect import OwnTool, ServerDialect
+from .wire import (
+    CANCEL_TASK,
+    GET_TASK_RESULT,
+    GET_TASK_STATUS,
+    LIST_TASKS,
+    SCHEMAS,
+    SUBMIT_TASK,
+    TAIL_TASK_LOGS,
+    WAIT_FOR_TASK,
+)
 
 _LONGEST_WAIT_S = 300.0
 _WAIT_S = 45.0
@@ -28,69 +39,45 @@ _WAIT_S = 45.0
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-@dataclass(frozen=True)
-class TaskTool:
-    """One of the task tools, as it is listed, and what it does."""
-
-    name: str
-    description: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
-    read_only: bool
-    handler: Handler
-
-    def listed(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "description": self.description,
-            "inputSchema": self.input_schema,
-            "outputSchema": self.output_schema,
-            "annotations": {"readOnlyHint": self.read_only, "openWorldHint": False},
-        }
-
-
-class TaskTools:
-    """The task tools of one server, by the names under which it lists them."""
+class TaskTools(ServerDialect):
+    """The task tools of one server, under the names by which it lists them."""
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
-        prefix = access.settings.task_tools_prefix
-        handlers: Mapping[str, Handler] = {
-            "submit_task": self.submit_task,
-            "get_task_status": self.get_task_status,
-            "wait_for_task": self.wait_for_task,
-            "get_task_result": self.get_task_result,
-            "tail_task_logs": self.tail_task_logs,
-            "list_tasks": self.list_tasks,
-            "cancel_task": self.cancel_task,
+        self._handlers: Mapping[str, Handler] = {
+            SUBMIT_TASK: self.submit_task,
+            GET_TASK_STATUS: self.get_task_status,
+            WAIT_FOR_TASK: self.wait_for_task,
+            GET_TASK_RESULT: self.get_task_result,
+            TAIL_TASK_LOGS: self.tail_task_logs,
+            LIST_TASKS: self.list_tasks,
+            CANCEL_TASK: self.cancel_task,
         }
-        self.by_name: dict[str, TaskTool] = {}
-        if access.settings.task_tools == "on":
-            for name, handler in handlers.items():
-                schema = SCHEMAS[name]
-                self.by_name[prefix + name] = TaskTool(
-                    prefix + name,
-                    schema.description.replace("{prefix}", prefix),
-                    schema.inputs,
-                    schema.outputs,
-                    schema.read_only,
-                    handler,
-                )
 
-    async def call(
-        self, name: str, arguments: Mapping[str, Any], patience_s: float | None = None
+    def own_tools(self) -> Mapping[str, OwnTool]:
+        if self._access.settings.task_tools != "on":
+            return {}
+        prefix = self._access.settings.task_tools_prefix
+        return {prefix + name: self._own_tool(name, prefix) for name in self._handlers}
+
+    def _own_tool(self, name: str, prefix: str) -> OwnTool:
+        listed = SCHEMAS[name].listed(name, prefix)
+        return OwnTool(prefix + name, listed, partial(self._call, name, listed))
+
+    async def _call(
+        self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
     ) -> dict[str, Any]:
         """A `CallToolResult`; what goes wrong is told in it, for the model to read.
 
-        It is there within `patience_s`, which is how long the client waits.
+        It is there within the client's patience.
         """
-        tool = self.by_name[name]
         try:
-            _check(tool, arguments)
+            _check(listed, arguments)
             await self._access.ready()
-            body = await tool.handler(_in_time(tool, arguments, patience_s))
+            patience_s = client_patience_s(ctx, self._access.settings)
+            body = await self._handlers[name](_in_time(listed, arguments, patience_s))
         except BackburnerError as error:
-            return refusal(error)
+            return error_as_result(error)
         text = json.dumps(body, ensure_ascii=False, indent=2)
         return {"content": [text_block(text)], "structuredContent": body, "isError": False}
 
@@ -263,22 +250,24 @@ def _shown_error(error: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in error.items() if key in ("type", "message", "exception")}
 
 
-def _in_time(tool: TaskTool, arguments: Mapping[str, Any], patience_s: float | None) -> dict[str, Any]:
+def _in_time(
+    listed: Mapping[str, Any], arguments: Mapping[str, Any], patience_s: float | None
+) -> dict[str, Any]:
     """The arguments, with no longer a wait in them than the client has patience for."""
-    if patience_s is None or "timeout_s" not in tool.input_schema["properties"]:
+    if patience_s is None or "timeout_s" not in listed["inputSchema"]["properties"]:
         return dict(arguments)
     asked = float(arguments.get("timeout_s") or _WAIT_S)
     return {**arguments, "timeout_s": min(asked, patience_s)}
 
 
-def _check(tool: TaskTool, arguments: Mapping[str, Any]) -> None:
+def _check(listed: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
-    error = best_match(Draft202012Validator(tool.input_schema).iter_errors(arguments))
+    error = best_match(Draft202012Validator(listed["inputSchema"]).iter_errors(arguments))
     if error is not None:
         where = "/".join(str(part) for part in error.absolute_path) or "the top level"
-        raise InvalidInputs(tool_name=tool.name, field=where, reason=error.message[:300])
+        raise InvalidInputs(tool_name=listed["name"], field=where, reason=error.message[:300])
 
 
 def _moment(name: str, text: str | None) -> int | None:

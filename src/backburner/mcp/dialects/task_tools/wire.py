@@ -1,4 +1,4 @@
-"""What the task tools take and give, and what a model is told about them."""
+"""The task tools: their names, what they take and give, and what a model is told about them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....lifecycle import State
+
+SUBMIT_TASK = "submit_task"
+GET_TASK_STATUS = "get_task_status"
+WAIT_FOR_TASK = "wait_for_task"
+GET_TASK_RESULT = "get_task_result"
+TAIL_TASK_LOGS = "tail_task_logs"
+LIST_TASKS = "list_tasks"
+CANCEL_TASK = "cancel_task"
 
 Schema = dict[str, Any]
 
@@ -16,6 +24,16 @@ class TaskToolSchema:
     inputs: Schema
     outputs: Schema
     read_only: bool = True
+
+    def listed(self, name: str, prefix: str) -> dict[str, Any]:
+        """The tool as a server lists it that puts a prefix before the names of all of them."""
+        return {
+            "name": prefix + name,
+            "description": self.description.replace("{prefix}", prefix),
+            "inputSchema": self.inputs,
+            "outputSchema": self.outputs,
+            "annotations": {"readOnlyHint": self.read_only, "openWorldHint": False},
+        }
 
 
 def _words(text: str) -> str:
@@ -76,7 +94,7 @@ _STATUS = _object(
 )
 
 SCHEMAS: dict[str, TaskToolSchema] = {
-    "submit_task": TaskToolSchema(
+    SUBMIT_TASK: TaskToolSchema(
         _words("""
         Start a slow tool as a background task and get control back at once. Use it when a tool
         may take longer than you want to wait, or to run several at the same time. Gives the
@@ -122,7 +140,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         ),
         read_only=False,
     ),
-    "get_task_status": TaskToolSchema(
+    GET_TASK_STATUS: TaskToolSchema(
         _words("""
         See how a task is doing, without waiting: its state, progress and expected time left. To
         wait for the end call {prefix}wait_for_task instead of calling this again and again.
@@ -132,7 +150,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _inputs(["task_id"], task_id=TASK_ID),
         _STATUS,
     ),
-    "wait_for_task": TaskToolSchema(
+    WAIT_FOR_TASK: TaskToolSchema(
         _words("""
         Wait for a task to end, for at most timeout_s seconds. This is the best way to follow a
         task: one call and not forty. If finished is true the result, or the error, is in the
@@ -159,7 +177,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             "required": [*_STATUS["required"], "finished"],
         },
     ),
-    "get_task_result": TaskToolSchema(
+    GET_TASK_RESULT: TaskToolSchema(
         _words("""
         Get what a finished task has produced: its result, its files (artifacts, with links), or
         its error. It stays available until the task expires, so you may ask again. If the task
@@ -176,7 +194,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             completed_at=TEXT_OR_NULL,
         ),
     ),
-    "tail_task_logs": TaskToolSchema(
+    TAIL_TASK_LOGS: TaskToolSchema(
         _words("""
         Read what a task has printed and logged, oldest first: to see what it is doing, or why
         it failed. Give the next_cursor of the last answer as cursor to read on; truncated says
@@ -208,7 +226,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             truncated=FLAG,
         ),
     ),
-    "list_tasks": TaskToolSchema(
+    LIST_TASKS: TaskToolSchema(
         _words("""
         List your tasks, newest first: for example to find one again after a break, or to see
         what still runs. All filters are optional. Give next_cursor as cursor to get the next
@@ -227,7 +245,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             ["tasks", "next_cursor"], tasks={"type": "array", "items": _STATUS}, next_cursor=TEXT_OR_NULL
         ),
     ),
-    "cancel_task": TaskToolSchema(
+    CANCEL_TASK: TaskToolSchema(
         _words("""
         Stop a task that is not needed any more. It may take a few seconds to stop; one that is
         finished already stays as it is, and cancelling twice does no harm.

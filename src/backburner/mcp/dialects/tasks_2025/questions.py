@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ElicitationFnT
 
-from ...connection import RELATED_TASK
+from .wire import related_task
 
 _numbers = itertools.count(1)
 
@@ -28,7 +28,7 @@ class Questions:
     def __init__(self, callback: ElicitationFnT | None) -> None:
         self.callback = callback
         #: Told of a task that has a new question.
-        self.ring: Callable[[dict[str, Any]], None] = lambda params: None
+        self.ring: Callable[[str], None] = lambda task_id: None
         #: The tasks whose handle somebody holds, to answer by it.
         self.attended: set[str] = set()
         self._open: dict[str, dict[str, _Open]] = {}
@@ -39,15 +39,15 @@ class Questions:
         if self.callback is not None:
             return await self.callback(context, params)
         meta: Mapping[str, Any] = context.meta or {}
-        task_id = (meta.get(RELATED_TASK) or {}).get("taskId")
-        if task_id not in self.attended:
+        task_id = related_task(meta)
+        if task_id is None or task_id not in self.attended:
             return types.ElicitResult(action="cancel")
         key = f"question-{next(_numbers)}"
         shown = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta"})
         answer: asyncio.Future[types.ElicitResult] = asyncio.get_running_loop().create_future()
         asked = self._open.setdefault(task_id, {})
         asked[key] = _Open({"method": "elicitation/create", "params": shown}, answer)
-        self.ring({"taskId": task_id})
+        self.ring(task_id)
         try:
             return await answer
         finally:

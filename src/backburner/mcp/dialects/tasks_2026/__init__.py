@@ -1,0 +1,1 @@
+"""The tasks extension of MCP 2026-07-28."""

@@ -7,24 +7,23 @@ async with Client(url, extensions=[TasksExtension()]) as client:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 import mcp_types as types
 from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
-from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from ....errors import TaskWasCancelled
+from ...callbacks import answer_by_callbacks
+from .wire import EXTENSION, GET, NEWS, RESULT_TYPE, UPDATE, named, poll_interval_s
 
-TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-NOTIFICATIONS = ("notifications/tasks", "notifications/tasks/status", "notifications/tool_result")
 _POLL_S = 1.0
 
 OnNotification = Callable[[dict[str, Any]], None]
 OnUpdate = Callable[[dict[str, Any]], Awaitable[None]]
-_INPUT_REQUEST: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
 
 
 class CreatedTask(types.Result):
@@ -51,38 +50,41 @@ class _AnyResult(types.Result):
 class TasksExtension(ClientExtension):
     """Waits for the tasks that tool calls become, and answers their questions by the client's callbacks.
 
-    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it.
+    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it. `on_notification`
+    gets the parameters of the notifications named in `news`.
     """
 
-    identifier = TASKS_EXTENSION
+    identifier = EXTENSION
 
     def __init__(
-        self, on_update: OnUpdate | None = None, *, on_notification: OnNotification | None = None
+        self,
+        on_update: OnUpdate | None = None,
+        *,
+        on_notification: OnNotification | None = None,
+        news: Sequence[str] = (NEWS,),
     ) -> None:
         self._on_update = on_update
         self._on_notification = on_notification
+        self._news = news
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=CreatedTask, resolve=self._resolve)]
+        return [ResultClaim(result_type=RESULT_TYPE, model=CreatedTask, resolve=self._resolve)]
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        if self._on_notification is None:
+        on_notification = self._on_notification
+        if on_notification is None:
             return []
 
         async def tell(params: _Params) -> None:
-            self.heard(params.model_dump(by_alias=True))
+            on_notification(params.model_dump(by_alias=True))
 
-        return [NotificationBinding(method=name, params_type=_Params, handler=tell) for name in NOTIFICATIONS]
-
-    def heard(self, params: dict[str, Any]) -> None:
-        if self._on_notification is not None:
-            self._on_notification(params)
+        return [NotificationBinding(method=name, params_type=_Params, handler=tell) for name in self._news]
 
     async def _resolve(self, created: CreatedTask, ctx: ClaimContext) -> types.CallToolResult:
         """Poll until the end. Raises MCPError for a task that failed, and TaskWasCancelled."""
         asked: set[str] = set()
         while True:
-            task = await _send(ctx.session, "tasks/get", created.task_id)
+            task = await _send(ctx.session, GET, created.task_id)
             if self._on_update is not None:
                 await self._on_update(task)
             match task["status"]:
@@ -98,7 +100,7 @@ class TasksExtension(ClientExtension):
                     asked.update(new)
                     answers = await answer_by_callbacks(ctx.session, new)
                     if answers:
-                        await _send(ctx.session, "tasks/update", created.task_id, inputResponses=answers)
+                        await _send(ctx.session, UPDATE, created.task_id, inputResponses=answers)
                         continue
             await asyncio.sleep(poll_interval_s(task) or _POLL_S)
 
@@ -113,25 +115,6 @@ class NewsExtension(TasksExtension):
 
 
 async def _send(session: ClientSession, method: str, task_id: str, **params: Any) -> dict[str, Any]:
-    request = _TaskRequest(method=method, params={"taskId": task_id, **params})
+    request = _TaskRequest(method=method, params=named(task_id, **params))
     result = await session.send_request(request, _AnyResult)
     return result.model_dump(by_alias=True, mode="json")
-
-
-def poll_interval_s(task: Mapping[str, Any]) -> float | None:
-    """How long the server asks us to wait, in either revision's words."""
-    ms = task.get("pollIntervalMs") or task.get("pollInterval")
-    return ms / 1000 if isinstance(ms, int | float) and ms > 0 else None
-
-
-async def answer_by_callbacks(session: ClientSession, questions: dict[str, Any]) -> dict[str, Any]:
-    """What the session's own callbacks (elicitation, sampling, roots) answer to requests, by their keys."""
-    answers = {}
-    for key, question in questions.items():
-        request = _INPUT_REQUEST.validate_python(question)
-        context = ClientRequestContext(session=session, request_id=key)
-        answer = await session.dispatch_input_request(context, request)
-        if isinstance(answer, types.ErrorData):
-            raise MCPError.from_error_data(answer)
-        answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return answers

@@ -1,9 +1,9 @@
-"""The tasks extension of MCP 2026-07-28, `io.modelcontextprotocol/tasks`."""
+"""The server half: `tasks/get`, `tasks/update`, `tasks/cancel`, and news on `subscriptions/listen`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,9 @@ import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.exceptions import MCPError
-from mcp_types.jsonrpc import INVALID_PARAMS
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp_types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....errors import TaskNotFound
 from ....service import TaskStatus
@@ -19,45 +21,78 @@ from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...auth import owner_of_request
 from ...following import follow
-from ...mapping import input_requests, protocol_error, task_2026, wire_errors
+from ...input_rounds import InputRounds, input_requests
+from ...jsonrpc_errors import jsonrpc_errors, task_error
 from ...outbox import notification
-from ...request import RequestContext, check_name_header, is_modern, only_at, require_tasks
+from ...request import RequestContext, comes_again, declares, is_modern, missing_capability
+from ...server_dialect import Around, Method, ServerDialect, SlowCall
+from .wire import (
+    CANCEL,
+    EXTENSION,
+    GET,
+    LISTEN,
+    MOST_TASK_IDS,
+    NEWS,
+    TASK_IDS,
+    UPDATE,
+    TaskIdParams,
+    UpdateParams,
+    created,
+    task_shown,
+)
 
-_MOST_TASK_IDS = 256
+_TASKS = types.ClientCapabilities(extensions={EXTENSION: {}})
 
 
-class TaskIdParams(types.RequestParams):
-    task_id: str
+class Tasks2026(ServerDialect):
+    """For clients that declare the extension: each call of a slow tool becomes a task."""
 
-
-class UpdateParams(types.RequestParams):
-    task_id: str
-    input_responses: dict[str, Any]
-
-
-class Tasks2026:
-    """`tasks/get`, `tasks/update`, `tasks/cancel`, and `notifications/tasks` on `subscriptions/listen`."""
-
-    def __init__(self, access: TaskAccess) -> None:
+    def __init__(self, access: TaskAccess, rounds: InputRounds) -> None:
         self._access = access
+        self._rounds = rounds
 
-    async def create(
-        self, ctx: RequestContext, spec: ToolSpec, answers: dict[str, Any], resumed: TaskStatus | None = None
-    ) -> dict[str, Any]:
-        """A `CreateTaskResult`; the task is on disk by then. A resumed call has its task already."""
-        status = resumed or await self._access.submit(ctx, spec, answers=answers)
-        return {"resultType": "task", **task_2026(status)}
+    def methods(self) -> Mapping[str, Method]:
+        return {
+            GET: Method(TaskIdParams, self.get),
+            UPDATE: Method(UpdateParams, self.update),
+            CANCEL: Method(TaskIdParams, self.cancel),
+        }
+
+    def around(self) -> Mapping[str, Around]:
+        return {LISTEN: self.listen}
+
+    def speaks(self, ctx: RequestContext) -> bool:
+        return is_modern(ctx)
+
+    def announce(self, capabilities: dict[str, Any], version: str) -> None:
+        if version in MODERN_PROTOCOL_VERSIONS:
+            # Exactly `{}`: a client takes anything else for another dialect of the extension.
+            capabilities["extensions"] = {**(capabilities.get("extensions") or {}), EXTENSION: {}}
+
+    def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
+        if not is_modern(ctx) or spec.task == "never" or spec.requires_task_id:
+            return False
+        if spec.task == "required":
+            _require_tasks(ctx)
+        return declares(ctx, _TASKS)
+
+    async def answer(self, call: SlowCall) -> dict[str, Any]:
+        """A `CreateTaskResult`; the task is on disk by then. A call that comes again has its task already."""
+        if comes_again(call.ctx):
+            return created(await self._rounds.resumed(call.ctx, call.spec))
+        return created(await self._access.submit(call.ctx, call.spec, answers=call.answers))
+
+    # -- methods
 
     async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
-        with wire_errors():
+        with jsonrpc_errors():
             return await self.detailed(await self._access.status(params.task_id))
 
     async def update(self, ctx: RequestContext, params: UpdateParams) -> dict[str, Any]:
         """Answers are applied when this returns; unknown and answered keys are passed over."""
-        only_at(ctx, modern=True)
         self._gate(ctx, params.task_id)
-        with wire_errors():
+        with jsonrpc_errors():
             await self._access.status(params.task_id)
             await self._access.service.aio.answer_input(
                 params.task_id, params.input_responses, owner=owner_of_request()
@@ -66,35 +101,35 @@ class Tasks2026:
 
     async def cancel(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
-        with wire_errors():
+        with jsonrpc_errors():
             await self._access.status(params.task_id)
             await self._access.service.aio.cancel(params.task_id, owner=owner_of_request())
         return {}
 
     def _gate(self, ctx: RequestContext, task_id: str) -> None:
-        require_tasks(ctx)
-        check_name_header(ctx, task_id)
+        _require_tasks(ctx)
+        _check_name_header(ctx, task_id)
 
     async def detailed(self, status: TaskStatus) -> dict[str, Any]:
         """A `DetailedTask`: with its result, its error or its questions, as its status has them."""
-        shown, task = task_2026(status), status.task
+        shown, task = task_shown(status), status.task
         if shown["status"] == "completed":
             outcome = await self._access.outcome(task.task_id, task.owner)
             shown["result"] = {**outcome, "resultType": "complete"}
         elif shown["status"] == "failed":
-            shown["error"] = protocol_error(task)
+            shown["error"] = task_error(task)
         elif shown["status"] == "input_required":
-            shown["inputRequests"] = input_requests(status)
+            shown["inputRequests"] = input_requests(status.questions)
         return shown
 
     # -- subscriptions
 
     async def listen(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Serve the `taskIds` of a `subscriptions/listen`, on the stream of what the server itself sends."""
-        wanted = ((ctx.params or {}).get("notifications") or {}).get("taskIds")
+        wanted = ((ctx.params or {}).get("notifications") or {}).get(TASK_IDS)
         if wanted is None or not is_modern(ctx):
             return await call_next(ctx)
-        require_tasks(ctx)
+        _require_tasks(ctx)
         honoured = await self._honoured(wanted)
         session = _ListenSession(ctx.session, honoured)
         owner = owner_of_request()
@@ -112,9 +147,9 @@ class Tasks2026:
     async def _honoured(self, wanted: Any) -> list[str]:
         """Those of the ids that are the caller's own tasks; about the others the client is told nothing."""
         if not isinstance(wanted, list) or not all(isinstance(task_id, str) for task_id in wanted):
-            raise MCPError(INVALID_PARAMS, "notifications.taskIds must be a list of task ids")
-        if len(wanted) > _MOST_TASK_IDS:
-            raise MCPError(INVALID_PARAMS, f"notifications.taskIds may name at most {_MOST_TASK_IDS} tasks")
+            raise MCPError(INVALID_PARAMS, f"notifications.{TASK_IDS} must be a list of task ids")
+        if len(wanted) > MOST_TASK_IDS:
+            raise MCPError(INVALID_PARAMS, f"notifications.{TASK_IDS} may name at most {MOST_TASK_IDS} tasks")
         honoured = []
         for task_id in dict.fromkeys(wanted):
             try:
@@ -129,7 +164,7 @@ class Tasks2026:
         try:
             async for status in follow(self._access.service, task_id, owner):
                 shown = await self.detailed(status)
-                message = notification("notifications/tasks", {**shown, "_meta": meta})
+                message = notification(NEWS, {**shown, "_meta": meta})
                 await ctx.session.send_notification(message, ctx.request_id)
         except (TaskNotFound, KeyError):
             return  # it expired while we looked on
@@ -152,9 +187,23 @@ class _ListenSession:
         if isinstance(message, types.SubscriptionsAcknowledgedNotification):
             asked = message.params.notifications.model_dump(by_alias=True, exclude_none=True)
             message.params.notifications = types.SubscriptionFilter.model_validate(
-                {**asked, "taskIds": self._task_ids}
+                {**asked, TASK_IDS: self._task_ids}
             )
             await self._session.send_notification(message, related_request_id)
             self.acknowledged.set()
         else:
             await self._session.send_notification(message, related_request_id)
+
+
+def _require_tasks(ctx: RequestContext) -> None:
+    """Raise MCPError unless the client declared the extension on this request."""
+    if not declares(ctx, _TASKS):
+        raise missing_capability({"extensions": {EXTENSION: {}}})
+
+
+def _check_name_header(ctx: RequestContext, task_id: str) -> None:
+    """Over HTTP, `Mcp-Name` is what routers went by, so it must be the task that the body names."""
+    headers = getattr(ctx.request, "headers", None)
+    named = None if headers is None else headers.get(MCP_NAME_HEADER)
+    if named is not None and decode_header_value(named) != task_id:
+        raise MCPError(HEADER_MISMATCH, "The Mcp-Name header does not match params.taskId")

@@ -1,0 +1,1 @@
+"""The two-stage return, for clients that know no tasks."""

@@ -1,45 +1,31 @@
-"""Stages 2 and 3 of the two-stage return, by notifications, and the polling that does without them."""
+"""Stages 2 and 3: clients that hold a job's handle are told how it goes on, and its result."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import mcp_types as types
-from pydantic import Field
-
-from ....clock import SystemClock
-from ....errors import BackburnerError, NoClient, ProgressTimeout, TaskNotFound, TokenNotFound
+from ....errors import NoClient, ProgressTimeout, TaskNotFound, TokenNotFound
 from ....lifecycle import State
 from ....service import TaskStatus
 from ....task import Task
-from ....times import iso
-from ...access import TaskAccess
+from ...access import TaskAccess, present
 from ...following import follow
-from ...mapping import TWO_STAGE, present, progress_message, tool_raised
-from ...outbox import Outbox, outbox_of
+from ...outbox import Outbox, connection_state, outbox_of
+from ...outcomes import tool_raised
 from ...progress_tokens import ProgressTokens, ProgressUpdate, Token
-from ...request import RequestContext, connection_of, is_modern, request_meta
+from ...request import RequestContext, is_modern, request_meta
+from ...sdk import connection_of
+from ...status_words import progress_message
 from .mcp_result import MCPResult
+from .wire import ASYNC, CAPABILITY, RESULT_NEWS, STATUS, about_job
 
-#: What a client declares under `experimental` to be told of progress and results of its jobs.
-CAPABILITY = "tool_result"
-POLL = "tools/poll_result"
-
-_TWO_STAGE = "backburner.two-stage"
+_KNOWS_TWO_STAGE = "backburner.two-stage"
 _FOLLOWERS = "backburner.followers"
-_clock = SystemClock()
 
 
-class PollParams(types.RequestParams):
-    """Which job; the name has no camels, unlike the protocol's own."""
-
-    job_id: str = Field(alias="job_id")
-
-
-class Stages:
+class Announcements:
     """Tells clients that hold a job's handle how it goes on."""
 
     def __init__(self, access: TaskAccess, tokens: ProgressTokens) -> None:
@@ -72,8 +58,12 @@ class Stages:
                     self._say(job, status, token)
             outbox.put(
                 f"result:{job.job_id}",
-                "notifications/tool_result",
-                {**job.names(), "result": (await self.result(status)).to_dict(), "_meta": job.names()},
+                RESULT_NEWS,
+                {
+                    **about_job(job.job_id),
+                    "result": (await self.result(status)).to_dict(),
+                    "_meta": about_job(job.job_id),
+                },
             )
         except TaskNotFound:
             return  # it expired, or was deleted: there is nothing to tell any more
@@ -87,26 +77,6 @@ class Stages:
         except (TokenNotFound, ProgressTimeout, NoClient):
             self._tokens.track(token, status.task.tool_name, job, shown=job.token)
             self._tokens.send_progress(token, update)
-
-    # -- results
-
-    async def poll(self, ctx: RequestContext, params: PollParams) -> dict[str, Any]:
-        """`tools/poll_result`: how a job is, and its result when it is over. It may be asked for again."""
-        learn_two_stage(ctx)
-        try:
-            await self._access.ready()
-            status = await self._access.status(params.job_id)
-        except TaskNotFound:
-            return MCPResult.error_result(f"Job not found: {params.job_id[:100]}").to_dict()
-        except BackburnerError as error:
-            return MCPResult.error_result(str(error)).to_dict()
-        data: dict[str, Any] = {"job_id": status.task_id, "status": TWO_STAGE[status.task.state]}
-        if status.task.finished:
-            data["result"] = (await self.result(status)).to_dict()
-        else:
-            update = progress_update(status)
-            data |= {"progress": (update.percentage or 0.0) / 100, "message": update.message}
-        return MCPResult(data=data).to_dict()
 
     async def result(self, status: TaskStatus) -> MCPResult:
         """The result of a job that is over. Raises TaskNotFound once it has expired."""
@@ -141,7 +111,7 @@ def progress_update(status: TaskStatus) -> ProgressUpdate:
     message = (progress.message if progress else None) or progress_message(status)
     return ProgressUpdate(
         percentage=progress.percent if progress and progress.percent is not None else 0.0,
-        message=message or TWO_STAGE[status.task.state],
+        message=message or STATUS[status.task.state],
         context=progress.context if progress else None,
     )
 
@@ -154,13 +124,10 @@ class _Job:
         self.token = token
         self._outbox = outbox
 
-    def names(self) -> dict[str, Any]:
-        return {"job_id": self.job_id, "timestamp": iso(_clock.now_ms())}
-
     def notify(self, method: str, params: dict[str, Any]) -> None:
         """Of a job the progress is a part of 1."""
-        named = {**self.names(), "progress": params["progress"] / params["total"], "total": 1}
-        meta = {**params.get("_meta", {}), **self.names()}
+        named = {**about_job(self.job_id), "progress": params["progress"] / params["total"], "total": 1}
+        meta = {**params.get("_meta", {}), **about_job(self.job_id)}
         self._outbox.put(self.job_id, method, {**params, **named, "_meta": meta})
 
 
@@ -177,32 +144,25 @@ def takes_results(ctx: RequestContext) -> bool:
     declared = ctx.session.client_capabilities
     if declared is not None and CAPABILITY in (declared.experimental or {}):
         return True
-    if request_meta(ctx).get("async") is True:
+    if request_meta(ctx).get(ASYNC) is True:
         learn_two_stage(ctx)
         return True
-    return bool(_state(ctx).get(_TWO_STAGE))
+    return bool(connection_state(ctx).get(_KNOWS_TWO_STAGE))
 
 
 def learn_two_stage(ctx: RequestContext) -> None:
     """Note that this client knows two-stage calls."""
-    _state(ctx)[_TWO_STAGE] = True
-
-
-def _state(ctx: RequestContext) -> dict[str, Any]:
-    state: dict[str, Any] | None = getattr(connection_of(ctx), "state", None)
-    return {} if state is None else state
+    connection_state(ctx)[_KNOWS_TWO_STAGE] = True
 
 
 def _end_with_connection(ctx: RequestContext, follower: asyncio.Task[None]) -> None:
     """When the client goes, nobody needs the follower. (Connections of the later era end with a request.)"""
     if is_modern(ctx):
         return
-    connection = connection_of(ctx)
-    followers = _state(ctx).get(_FOLLOWERS)
+    followers = connection_state(ctx).get(_FOLLOWERS)
     if followers is None:
-        followers = _state(ctx)[_FOLLOWERS] = set()
-        with contextlib.suppress(AttributeError):
-            connection.exit_stack.callback(_cancel_all, followers)
+        followers = connection_state(ctx)[_FOLLOWERS] = set()
+        connection_of(ctx.session).exit_stack.callback(_cancel_all, followers)
     followers.add(follower)
     follower.add_done_callback(followers.discard)
 

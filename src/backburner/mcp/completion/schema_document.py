@@ -1,0 +1,93 @@
+"""A JSON schema as a whole: which values its parts allow, and where references within it lead."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from jsonschema.exceptions import ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import Draft202012Validator, extend, validator_for
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012, SchemaRegistry, specification_with
+
+from ...errors import CompletionFailed
+from .patterns import matches
+
+#: Keywords that say nothing about which values there are.
+SAYS_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated", "$comment"})
+_LONGEST_CHAIN = 8
+#: Holds no other documents and fetches none.
+_REGISTRY: SchemaRegistry = Registry()
+
+
+class SchemaDocument:
+    """The schema of a tool's inputs. Raises CompletionFailed when `root` is no schema."""
+
+    def __init__(self, root: Any) -> None:
+        if not isinstance(root, Mapping | bool):
+            raise CompletionFailed(reason=f"a schema is an object, not {type(root).__name__}")
+        self._root = root
+
+    @cached_property
+    def _validator(self) -> Validator:
+        kind = validator_for(self._root, default=Draft202012Validator)
+        # The validator's own check of a pattern has no bound on its time.
+        bounded: Any = extend(kind, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]
+        validator: Validator = bounded(self._root, registry=_REGISTRY)
+        return validator
+
+    @cached_property
+    def _resolver(self) -> Any:
+        dialect = self._root.get("$schema", "") if isinstance(self._root, Mapping) else ""
+        specification = specification_with(str(dialect), default=DRAFT202012)
+        return _REGISTRY.resolver_with_root(specification.create_resource(self._root))
+
+    def valid(self, value: Any, schema: Any) -> bool:
+        """Whether a part of the document allows the value. Not when it cannot be said: it may be broken."""
+        if isinstance(schema, Mapping) and "$schema" in schema:
+            # A part that names its dialect would bring a validator of its own, with no bound on its time.
+            schema = without(schema, "$schema")
+        try:
+            return bool(self._validator.evolve(schema=schema).is_valid(value))
+        except Exception:  # a schema can be wrong in as many ways as there are keywords
+            return False
+
+    def is_a(self, value: Any, kinds: Any) -> bool:
+        """Whether the value is of a type that `kinds` names, as the keyword `type` does."""
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            with contextlib.suppress(Exception):  # there may be no such type
+                if self._validator.is_type(value, kind):
+                    return True
+        return False
+
+    def resolve(self, schema: Any) -> Any:
+        """The schema behind `$ref`s; an empty one where they lead nowhere, or out of the document."""
+        for _ in range(_LONGEST_CHAIN):
+            if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+                return schema
+            beside = without(schema, "$ref")
+            target = self._target(schema["$ref"])
+            if set(beside) - SAYS_NOTHING:
+                return {"allOf": [target, beside]}
+            schema = {**target, **beside} if isinstance(target, Mapping) else target
+        return {}
+
+    def _target(self, reference: str) -> Any:
+        if not reference.startswith("#"):
+            return {}
+        try:
+            return self._resolver.lookup(reference).contents
+        except Exception:  # `referencing` has an error for each way to lead nowhere
+            return {}
+
+
+def without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in keywords}
+
+
+def _check_pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not matches(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")

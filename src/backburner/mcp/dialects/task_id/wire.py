@@ -1,0 +1,90 @@
+"""The TaskId contract: the host names the task, and finds its result in a log of prompts.
+
+Of the two files, the prompt log (`ui-prompts.jsonl`) tells that a task is over, in one line for each, and
+the task file (`mcp_tasks.v1.json`) says how each task is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ....lifecycle import State
+
+NAME = "task-id"
+#: In the `_meta` of a call: the id that the host chose.
+TASK_ID_KEY = "taskId"
+#: The list of entries in the task file.
+TASKS_KEY = "mcpTasks"
+
+STATUS: Mapping[State, str] = MappingProxyType(
+    {
+        State.QUEUED: "queued",
+        State.SCHEDULED: "queued",
+        State.RUNNING: "running",
+        State.INPUT_REQUIRED: "running",
+        State.CANCEL_REQUESTED: "running",
+        State.CANCELLING: "running",
+        State.SUCCEEDED: "completed",
+        State.FAILED: "failed",
+        State.TIMED_OUT: "failed",
+        State.EXPIRED: "failed",
+        State.CANCELLED: "aborted",
+    }
+)
+UNFINISHED = frozenset({"queued", "running"})
+FINISHED = frozenset(STATUS.values()) - UNFINISHED
+#: What the task file may say of a task without a result, in its status or in that of its result.
+FAILED = frozenset({"failed", "aborted", "error"})
+
+Entry = dict[str, Any]
+
+
+def result_line(entry: Entry, ts: str) -> bytes:
+    """The line of the prompt log that tells of a task's end."""
+    line = {
+        "type": "ui_prompt",
+        "action": "request",
+        "requestId": entry["id"],
+        "ts": ts,
+        "prompt": {
+            "kind": "result",
+            "title": entry["tool"],
+            "status": entry["status"],
+            "markdown": entry["resultText"] or "",
+        },
+        "taskId": entry["taskId"],
+    }
+    return json.dumps(line, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
+
+
+def is_line_of(line: bytes, entry: Entry) -> bool:
+    """Whether a line of the log tells of this entry's task."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return (
+        isinstance(found, dict)
+        and found.get("taskId") == entry["taskId"]
+        and found.get("type") == "ui_prompt"
+    )
+
+
+def result_prompt(line: bytes) -> dict[str, dict[str, Any]]:
+    """The prompt by its request id, if the line is the request entry of a result."""
+    # Most lines are others' prompts and answers: they are not worth parsing.
+    if b'"result"' not in line or b'"ui_prompt"' not in line:
+        return {}
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}  # torn by a crash of its writer
+    if not isinstance(entry, dict) or entry.get("type") != "ui_prompt" or entry.get("action") != "request":
+        return {}
+    request_id, prompt = entry.get("requestId"), entry.get("prompt")
+    if not isinstance(request_id, str) or not isinstance(prompt, dict) or prompt.get("kind") != "result":
+        return {}
+    return {request_id: prompt}

@@ -1,0 +1,97 @@
+"""The tasks extension of MCP 2026-07-28, `io.modelcontextprotocol/tasks`: its names, shapes and states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import mcp_types as types
+
+from ....lifecycle import State
+from ....service import TaskStatus
+from ....task import Task
+from ....times import iso
+from ...outcomes import tool_raised
+from ...status_words import status_message
+
+#: How clients and servers name this dialect.
+NAME = "2026-07-28"
+EXTENSION = "io.modelcontextprotocol/tasks"
+GET, UPDATE, CANCEL = "tasks/get", "tasks/update", "tasks/cancel"
+LISTEN, TASK_IDS = "subscriptions/listen", "taskIds"
+NEWS = "notifications/tasks"
+RESULT_TYPE = "task"
+MOST_TASK_IDS = 256
+
+STATUS: Mapping[State, str] = MappingProxyType(
+    {
+        State.QUEUED: "working",
+        State.SCHEDULED: "working",
+        State.RUNNING: "working",
+        State.CANCEL_REQUESTED: "working",
+        State.CANCELLING: "working",
+        State.INPUT_REQUIRED: "input_required",
+        State.SUCCEEDED: "completed",
+        State.FAILED: "failed",
+        State.TIMED_OUT: "failed",
+        State.CANCELLED: "cancelled",
+    }
+)
+
+
+class TaskIdParams(types.RequestParams):
+    task_id: str
+
+
+class UpdateParams(types.RequestParams):
+    task_id: str
+    input_responses: dict[str, Any]
+
+
+def status_of(task: Task) -> str:
+    """A tool's own error is a result like any other here, so its task is `completed`."""
+    return "completed" if tool_raised(task) else STATUS[task.state]
+
+
+def task_shown(status: TaskStatus) -> dict[str, Any]:
+    """A `Task`."""
+    task = status.task
+    shown = {
+        "taskId": task.task_id,
+        "status": status_of(task),
+        "createdAt": iso(task.submitted_at),
+        "lastUpdatedAt": iso(task.updated_at),
+        "ttlMs": None if task.ttl_s is None else int(task.ttl_s * 1000),
+        "pollIntervalMs": status.poll_after_ms,
+    }
+    message = status_message(status)
+    return {**shown, "statusMessage": message} if message else shown
+
+
+def created(status: TaskStatus) -> dict[str, Any]:
+    """A `CreateTaskResult`."""
+    return {"resultType": RESULT_TYPE, **task_shown(status)}
+
+
+def task_in(result: Mapping[str, Any]) -> str | None:
+    """The id of the task that a call became, if its result says so."""
+    task_id = result.get("taskId") if result.get("resultType") == RESULT_TYPE else None
+    return task_id if isinstance(task_id, str) else None
+
+
+def named(task_id: str, **more: Any) -> dict[str, Any]:
+    """The parameters of a request about a task."""
+    return {"taskId": task_id, **more}
+
+
+def task_in_news(params: Mapping[str, Any]) -> str | None:
+    """The task that a notification is about."""
+    named = params.get("taskId")
+    return named if isinstance(named, str) else None
+
+
+def poll_interval_s(task: Mapping[str, Any]) -> float | None:
+    """How long the server asks to wait before it is asked again."""
+    ms = task.get("pollIntervalMs")
+    return ms / 1000 if isinstance(ms, int | float) and ms > 0 else None

@@ -1,0 +1,142 @@
+"""Holding a call until its result is there: it says how far it is, and asks the task's questions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from mcp.shared.exceptions import NoBackChannelError
+
+from ....errors import InvalidAnswer
+from ....lifecycle import State
+from ....service import TaskStatus
+from ...access import TaskAccess, present
+from ...following import follow
+from ...input_rounds import InputRounds, can_be_asked
+from ...jsonrpc_errors import task_failure
+from ...outbox import notification
+from ...outcomes import error_result, tool_raised
+from ...patience import client_patience_s
+from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate
+from ...questions import declined, put
+from ...request import RequestContext, request_meta
+from ...sdk import connection_of
+from ...server_dialect import SlowCall
+from .announcing import progress_update
+
+#: So long after a call was cancelled its `notifications/cancelled` is still expected.
+_LATE_S = 5.0
+#: A held call speaks up this often even when nothing happens: some clients' clocks restart on progress.
+_HEARTBEAT_S = 10.0
+
+
+class HeldCalls:
+    """The calls that are being held, by connection and request."""
+
+    def __init__(self, access: TaskAccess, rounds: InputRounds, tokens: ProgressTokens) -> None:
+        self._access = access
+        self._rounds = rounds
+        self._tokens = tokens
+        self._held: dict[tuple[int, Any], tuple[str, str]] = {}
+
+    async def hold(
+        self, call: SlowCall, status: TaskStatus, patience_s: float | None
+    ) -> dict[str, Any] | None:
+        """The result of the call, or what it asks; None when patience ended first (None: it never does)."""
+        ctx = call.ctx
+        key = (id(connection_of(ctx.session)), ctx.request_id)
+        self._held[key] = (status.task_id, status.task.owner)
+        progress = _Progress(ctx, self._tokens, call.token)
+        known_s = client_patience_s(ctx, self._access.settings)
+        heartbeat = asyncio.ensure_future(progress.beat(min(_HEARTBEAT_S, (known_s or _HEARTBEAT_S) / 3)))
+        keep_s = 0.0
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self._follow(ctx, status, progress)
+        except TimeoutError:
+            return None
+        except asyncio.CancelledError:
+            keep_s = _LATE_S  # the client cancelled the call, or went away: `cancelled` will tell
+            raise
+        finally:
+            heartbeat.cancel()
+            asyncio.get_running_loop().call_later(keep_s, self._held.pop, key, None)
+
+    async def cancelled(self, ctx: RequestContext) -> None:
+        """The client cancelled one of its requests: if that was a held call, its task is cancelled too."""
+        request_id = (ctx.params or {}).get("requestId")
+        if not isinstance(request_id, str | int):
+            return
+        held = self._held.pop((id(connection_of(ctx.session)), request_id), None)
+        if held is not None:
+            task_id, owner = held
+            reason = "The client cancelled the call"
+            await self._access.service.aio.cancel(task_id, owner=owner, reason=reason)
+
+    async def _follow(self, ctx: RequestContext, held: TaskStatus, progress: _Progress) -> dict[str, Any]:
+        status = held
+        async for status in follow(self._access.service, held.task_id, held.task.owner):
+            await progress.say(status)
+            if status.task.state is State.INPUT_REQUIRED and status.questions:
+                if can_be_asked(ctx):
+                    return self._rounds.ask(status)
+                await self._ask(ctx, status)
+        return await self._result(present(status))
+
+    async def _result(self, status: TaskStatus) -> dict[str, Any]:
+        task = status.task
+        if task.state is State.SUCCEEDED or tool_raised(task):
+            return await self._access.outcome(task.task_id, task.owner)
+        if task.error is not None and task.error.type == "protocol_error":
+            raise task_failure(task)
+        return error_result(task.error.message if task.error else f"The task is {task.state}.")
+
+    async def _ask(self, ctx: RequestContext, status: TaskStatus) -> None:
+        """Ask by requests on the call's own stream; who cannot be asked is taken to refuse."""
+        answers: dict[str, Any] = {}
+        for question in status.questions:
+            try:
+                answers[question.key] = await put(question, ctx.session, ctx.request_id)
+            except NoBackChannelError as error:
+                answers[question.key] = declined(question.method, str(error))
+        service, owner = self._access.service, status.task.owner
+        try:
+            await service.aio.answer_input(status.task_id, answers, owner=owner)
+        except InvalidAnswer as error:
+            refused = {q.key: declined(q.method, str(error)) for q in status.questions}
+            await service.aio.answer_input(status.task_id, refused, owner=owner)
+
+
+class _Progress:
+    """`notifications/progress` for one held call, if its client gave a token for it."""
+
+    def __init__(self, ctx: RequestContext, tokens: ProgressTokens, token: CallToken) -> None:
+        self._ctx = ctx
+        self._tokens = tokens
+        self._token = token
+        self._asked = "progressToken" in request_meta(ctx)
+        self._sent = -1.0
+        self._latest = ProgressUpdate(0.0, message="Working")
+
+    async def say(self, status: TaskStatus) -> None:
+        progress = status.task.progress
+        if progress is not None and progress.percent is not None:
+            self._latest = replace(progress_update(status), percentage=progress.percent)
+            await self._send(progress.percent)
+
+    async def beat(self, interval_s: float) -> None:
+        """Speak up now and then also when nothing happens."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self._send(self._sent + 0.001)
+
+    async def _send(self, percent: float) -> None:
+        """Progress must grow with each notification, whatever the tool says."""
+        self._tokens.touch(self._token.key, self._latest)
+        if not self._asked or percent <= self._sent:
+            return
+        self._sent = max(percent, 0.0)
+        params = {**self._latest.to_params(self._token.shown), "progress": self._sent}
+        message = notification("notifications/progress", params)
+        await self._ctx.session.send_notification(message, self._ctx.request_id)

@@ -1,0 +1,55 @@
+"""Errors of ours, and of tasks, as the JSON-RPC errors that a client gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+
+from ..errors import BackburnerError, InvalidRequest, QueueFull, TaskNotFound
+from ..task import Task
+
+#: The same words for a task that is unknown, another owner's, or expired.
+NOT_FOUND = "Failed to retrieve task: Task not found"
+
+
+def task_error(task: Task) -> dict[str, Any]:
+    """The error of a task that failed without a result of its tool."""
+    error = task.error
+    if error is not None and error.type == "protocol_error" and error.data:
+        shown = {"code": error.data["code"], "message": error.data["message"]}
+        return shown if error.data.get("data") is None else {**shown, "data": error.data["data"]}
+    message = error.message if error else f"The task is {task.state}."
+    return {
+        "code": INTERNAL_ERROR,
+        "message": message,
+        "data": {"type": error.type if error else str(task.state)},
+    }
+
+
+def task_failure(task: Task) -> MCPError:
+    """The same, to be raised."""
+    error = task_error(task)
+    return MCPError(error["code"], error["message"], error.get("data"))
+
+
+def mcp_error(error: BackburnerError) -> MCPError:
+    if isinstance(error, TaskNotFound):
+        return MCPError(INVALID_PARAMS, NOT_FOUND)
+    code = INVALID_PARAMS if isinstance(error, InvalidRequest) else INTERNAL_ERROR
+    data: dict[str, Any] = {"code": error.code}
+    if isinstance(error, QueueFull):
+        data["retry_after_s"] = error.details["retry_after_s"]
+    return MCPError(code, str(error), data)
+
+
+@contextmanager
+def jsonrpc_errors() -> Iterator[None]:
+    """Turn our errors that come out of the block into JSON-RPC errors."""
+    try:
+        yield
+    except BackburnerError as error:
+        raise mcp_error(error) from error

@@ -1,0 +1,108 @@
+"""Which tools of a server are slow: functions of the app, and tools that the server has itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from mcp.server.context import CallNext
+
+from ..app import Backburner
+from ..tools import Run, ToolSpec, tool_options
+from .outcomes import MCP_RESULT
+from .request import RequestContext, as_dict
+
+#: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
+Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
+
+
+class SlowTools:
+    """The slow tools of one server. Its own ones are learned from its list, when they are first needed."""
+
+    def __init__(self, app: Backburner, run_of: Callable[[str], Run], slow: Slow = ()) -> None:
+        """`run_of` gives what runs the server's own tool of a name. Raises ToolDefinitionError."""
+        self._app = app
+        self._run_of = run_of
+        self._patterns = dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in slow}
+        # Asked for each call of each tool, so also of the fast ones.
+        self._options = lru_cache(maxsize=4096)(self._match)
+        self._schemas: dict[str, Mapping[str, Any]] = {}
+        self._learned_any = self._learned_all = False
+        for pattern, options in self._patterns.items():
+            tool_options(pattern, **options)  # so that a mistake shows at once
+        app.tools.find_missing = self._find_missing
+
+    def known(self, name: Any) -> ToolSpec | None:
+        """The slow tool of that name, if it is known already."""
+        return self._app.tools.get(name) if isinstance(name, str) and name in self._app.tools else None
+
+    async def find(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
+        """The slow tool of that name; the server is asked for its list if that could tell."""
+        spec = self.known(name)
+        if spec is None and self._may_be_slow(name):
+            await self.learn(ctx, call_next)
+            spec = self.known(name)
+        return spec
+
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The schema of any tool's inputs, as far as it was learned."""
+        spec = self.known(name)
+        return self._schemas.get(name) if spec is None else spec.input_schema
+
+    # -- learning
+
+    async def learn_all(self, ctx: RequestContext, call_next: CallNext) -> None:
+        """Know every slow tool from now on."""
+        if not self._learned_all:
+            await self.learn(ctx, call_next)
+
+    async def learn(self, ctx: RequestContext, call_next: CallNext) -> list[dict[str, Any]]:
+        """The server's own tools, as it lists them now."""
+        params: dict[str, Any] = {"_meta": (ctx.params or {}).get("_meta") or {}}
+        tools: list[dict[str, Any]] = []
+        while True:
+            result = as_dict(await call_next(replace(ctx, method="tools/list", params=params)))
+            tools += result["tools"]
+            self.take_note(result)
+            if not result.get("nextCursor"):
+                return tools
+            params = {**params, "cursor": result["nextCursor"]}
+
+    def take_note(self, result: Mapping[str, Any]) -> None:
+        """Learn from a page of the server's list."""
+        self._learned_any = True
+        for tool in result["tools"]:
+            name = tool["name"]
+            self._schemas[name] = tool["inputSchema"]
+            if name not in self._app.tools and self._may_be_slow(name):
+                spec = self._spec(
+                    name,
+                    description=tool.get("description") or "",
+                    input_schema=tool["inputSchema"],
+                    output_schema=tool.get("outputSchema"),
+                )
+                self._app.add_tool(spec)
+        if not result.get("nextCursor"):
+            self._learned_all = True
+
+    # -- by name alone
+
+    def _may_be_slow(self, name: Any) -> bool:
+        return isinstance(name, str) and self._options(name) is not None
+
+    def _match(self, name: str) -> Mapping[str, Any] | None:
+        for pattern, options in self._patterns.items():
+            if fnmatchcase(name, pattern):
+                return options
+        return None
+
+    def _find_missing(self, name: str) -> ToolSpec | None:
+        """A runner runs a tool by its name alone. Where the server's tools are known, a miss is a miss."""
+        return self._spec(name) if self._may_be_slow(name) and not self._learned_any else None
+
+    def _spec(self, name: str, **described: Any) -> ToolSpec:
+        options = tool_options(name, **(self._options(name) or {}))
+        return ToolSpec(name, self._run_of(name), meta={"result": MCP_RESULT}, **{**described, **options})
