@@ -1,24 +1,41 @@
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/.installed
+VENV := .venv
+EXTRAS := dev,postgres,fastmcp,files,science
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+VERSIONS := 3.12 3.13
 
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
-FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py
+FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_sizes.py
 TOGETHER := -n 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast check services bench demo clean
+.PHONY: help test test-fast test-versions check services bench demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
-		printf '  make %-10s %s\n' "$$target" "$$text"; done
+		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 test: check services ## Run the checks and every test, with real services
 	$(BIN)/pytest $(TOGETHER)
+	@$(MAKE) --no-print-directory test-versions
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
 	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
+
+# A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.
+test-versions: ## Run the fast tests on newer versions of Python, where they are installed
+	@for version in $(VERSIONS); do \
+		for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python none; do \
+			"$$python" -c '' 2>/dev/null && break; \
+		done; \
+		if [ "$$python" = none ]; then \
+			echo "test-versions: Python $$version is not installed, and left out"; continue; \
+		fi; \
+		echo "test-versions: Python $$version"; \
+		$(MAKE) --no-print-directory test-fast PYTHON="$$python" VENV=.venv-$$version EXTRAS=test,postgres || exit 1; \
+	done
 
 check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/ruff check
@@ -49,8 +66,8 @@ bench: $(READY) ## Run the benchmarks
 demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo
 
-clean: ## Remove the virtual environment, builds and caches
-	rm -rf .venv .interop dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove the virtual environments, builds and caches
+	rm -rf .venv .venv-* .interop dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml
@@ -58,6 +75,6 @@ $(READY): pyproject.toml
 		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,postgres,fastmcp,files,science]'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@

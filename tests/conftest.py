@@ -1,6 +1,8 @@
-"""Fixtures for every test: PostgreSQL, and a check that a test leaves nothing behind."""
+"""For every test: PostgreSQL, tests that are coroutines, and a check that a test leaves nothing behind."""
 
+import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import threading
@@ -33,6 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and SERVICE_FIXTURES.intersection(item.fixturenames):
             item.add_marker(pytest.mark.services)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, for which pytest has no way of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 100))
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Real services for the tests, each private to the run that started it."""
 
+import asyncio
 import contextlib
 import os
 import pwd
@@ -11,11 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import psutil
 import psycopg
 import pytest
+
+T = TypeVar("T")
 
 #: Main processes of the services now running. They and their children belong to fixtures, not to the test
 #: that first asked.
@@ -30,6 +33,15 @@ def wait_until(condition: Callable[[], object], *, within: float = 30) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+async def until(condition: Callable[[], T], *, within: float = 30) -> T:
+    """What `condition` gives, as soon as it gives something; the test fails when that takes longer."""
+    deadline = time.monotonic() + within
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+    return found
 
 
 def unavailable(reason: str) -> NoReturn:
@@ -54,7 +66,7 @@ class PostgresServer:
         self._data = self._directory / "data"
         self._log = self._directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         try:
             self._initialise()
@@ -176,7 +188,7 @@ def _unprivileged_user() -> str | None:
     return next(name for name in ("postgres", "nobody") if name in accounts)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

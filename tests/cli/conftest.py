@@ -20,6 +20,7 @@ import pytest
 from backburner import Backburner, Task, TaskService, open_store
 from backburner.target import load
 from tests import services
+from tests.deployment import foreign_environment
 
 HERE = Path(__file__).parent
 COMMAND = [str(Path(sys.executable).with_name("backburner"))]
@@ -31,9 +32,8 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copy(HERE / "lab.py", folder / "lab.py")
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("BACKBURNER_")}
         own = {"BACKBURNER_TARGET": "lab.py", "XDG_STATE_HOME": f"{folder}/state", "TERM": "xterm-256color"}
-        self.environment = {**inherited, **own}
+        self.environment = {**foreign_environment(), **own}
         self.url = f"sqlite:///{folder}/lab.db"
         self._gates = 0
 

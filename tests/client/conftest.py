@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import services
-from tests.client.stage import Gates, Stage
+from tests.client.gates import APP, Gates
+from tests.deployment import Deployment
+from tests.interop import environment
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
-    try:
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    with Deployment(tmp_path, (APP,)) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture
@@ -32,32 +25,9 @@ def gates(tmp_path: Path) -> Gates:
 
 
 @pytest.fixture(scope="session")
-def legacy_python(pytestconfig: pytest.Config) -> Path:
-    """An interpreter with an SDK of the 1.x line: BACKBURNER_TEST_LEGACY_PYTHON, or one made once."""
-    if given := os.environ.get("BACKBURNER_TEST_LEGACY_PYTHON"):
-        return Path(given)
-    assert pytestconfig.cache is not None
-    folder = pytestconfig.cache.mkdir("mcp1")
-    ready, python = folder / "ready", folder / "bin" / "python"
-    if not ready.exists():
-        try:
-            for command in (
-                [sys.executable, "-m", "venv", str(folder)],
-                [str(python), "-m", "pip", "install", "--quiet", "mcp==1.30.*"],
-            ):
-                subprocess.run(command, check=True, timeout=110, capture_output=True)
-        except (subprocess.SubprocessError, OSError) as error:
-            services.unavailable(f"mcp 1.x could not be installed: {error}")
-        ready.touch()
-    return python
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine, for which pytest has no way of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
-    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 100))
-    return True
+def legacy_python() -> Path:
+    """An interpreter with an SDK of the 1.x line."""
+    try:
+        return environment.python("mcp1")
+    except environment.Unavailable as error:
+        services.unavailable(str(error))

@@ -12,18 +12,20 @@ from mcp.client import Client
 
 from backburner.client import BackburnerClient, Bridge
 from backburner.config import Settings
-from tests.client.stage import APP, SEED, Gates, Stage, until
+from tests.client.gates import APP, SEED, Gates
+from tests.deployment import Deployment
+from tests.services import until
 
 HOST = Path(__file__).with_name("legacy_host.py")
 
 
 @pytest.mark.slow
 def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
-    stage: Stage, gates: Gates, legacy_python: Path
+    deployment: Deployment, gates: Gates, legacy_python: Path
 ) -> None:
     gates.open(1)
     environment = {
-        **stage.environment,
+        **deployment.environment,
         "GATES": str(gates.folder),
         "BACKBURNER_CLIENT_PATIENCE": "mcp=2s",
     }
@@ -35,7 +37,7 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
         timeout=100,
         check=True,
     )
-    assert (stage.folder / "tasks.db").exists(), "the server has the bridge's environment"
+    assert (deployment.folder / "tasks.db").exists(), "the server has the bridge's environment"
     seen = json.loads(done.stdout)
     assert seen["server"] == "client-tests"
     assert {"count", "gates", "wait_for_task", "cancel_task"} <= set(seen["tools"])
@@ -55,8 +57,10 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     assert "cancelled" in seen["after"][0]
 
 
-async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(stage: Stage, tmp_path: Path) -> None:
-    with stage.http() as server:
+async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    with deployment.http() as server:
         for mode in ("legacy", "auto"):
             await the_host(server.url, mode, Gates(tmp_path / mode))
 
@@ -78,17 +82,17 @@ async def the_host(url: str, mode: str, gates: Gates) -> None:
         assert logs.contents[0].uri == f"task://{task_id}/logs"
 
 
-async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(stage: Stage) -> None:
+async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(deployment: Deployment) -> None:
     for kind in ("inline", "two-stage"):
-        target = stage.stdio(str(SEED), kind)
+        target = deployment.stdio(str(SEED), kind)
         async with Bridge(target).serving() as bridge, Client(bridge, mode="legacy") as host:
             result = await host.call_tool("count", {"n": 2})
             assert result.content[0].text == "counted to 2"  # type: ignore[union-attr]
 
 
-async def test_a_host_that_goes_away_leaves_the_task_running(stage: Stage, gates: Gates) -> None:
+async def test_a_host_that_goes_away_leaves_the_task_running(deployment: Deployment, gates: Gates) -> None:
     settings = Settings.load("bridge", {"patience_s": 0.1}, {})
-    with stage.http() as server:
+    with deployment.http() as server:
         async with (
             Bridge(server.url, settings=settings).serving() as bridge,
             Client(bridge, mode="legacy") as host,

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.client.stage import Stage
+from tests.deployment import Deployment
 
 ROOT = Path(__file__).parents[2]
 
 
 async def test_the_snippets_run(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "client.md").read_text()
     client, sdk, host = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
-    (stage.folder / "README.md").write_text("three words here")
-    monkeypatch.chdir(stage.folder)
-    with stage.http() as server:
+    (deployment.folder / "README.md").write_text("three words here")
+    monkeypatch.chdir(deployment.folder)
+    with deployment.http() as server:
         for snippet in (client, sdk):
             names: dict[str, Any] = {}
             exec(snippet.replace("http://127.0.0.1:8765/mcp", server.url), names)

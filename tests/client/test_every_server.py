@@ -13,7 +13,8 @@ import pytest
 from mcp.client import Client
 
 from backburner.client import AsyncTask, BackburnerClient, TasksExtension, Update
-from tests.client.stage import APP, SEED, Stage
+from tests.client.gates import APP, SEED
+from tests.deployment import Deployment
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,11 @@ SERVERS: dict[str, tuple[tuple[str, ...], list[Way]]] = {
 
 
 @contextlib.contextmanager
-def target_of(stage: Stage, command: tuple[str, ...], transport: str) -> Iterator[Any]:
+def target_of(deployment: Deployment, command: tuple[str, ...], transport: str) -> Iterator[Any]:
     if transport == "stdio":
-        yield stage.stdio(*command)
+        yield deployment.stdio(*command)
     else:
-        with stage.http(*command) as server:
+        with deployment.http(*command) as server:
             yield server.url
 
 
@@ -64,16 +65,16 @@ def text_of(result: types.CallToolResult) -> str:
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("server", SERVERS)
 async def test_the_same_program_gets_the_same_from_every_server(
-    stage: Stage, server: str, transport: str
+    deployment: Deployment, server: str, transport: str
 ) -> None:
     command, ways = SERVERS[server]
-    with target_of(stage, command, transport) as target:
-        await asyncio.gather(*(the_program(stage, target, way) for way in ways))
+    with target_of(deployment, command, transport) as target:
+        await asyncio.gather(*(the_program(deployment, target, way) for way in ways))
 
 
-async def the_program(stage: Stage, target: Any, way: Way) -> None:
+async def the_program(deployment: Deployment, target: Any, way: Way) -> None:
     count, fail = (f"{name}{way.ending}" for name in ("count", "fail"))
-    contract = AsyncTask(tools=(count, fail), state_dir=stage.folder / "state")
+    contract = AsyncTask(tools=(count, fail), state_dir=deployment.folder / "state")
     options = {**way.options, **({"async_task": contract} if way.speech == "task-id" else {})}
     async with BackburnerClient(target, **options) as client:
         assert text_of(await client.call(count, n=4)) == "counted to 4"
@@ -95,9 +96,9 @@ async def the_program(stage: Stage, target: Any, way: Way) -> None:
         assert "it broke" in text_of(failed)
 
 
-async def test_a_call_that_the_server_holds_tells_its_progress(stage: Stage) -> None:
+async def test_a_call_that_the_server_holds_tells_its_progress(deployment: Deployment) -> None:
     updates: list[Update] = []
-    async with BackburnerClient(stage.stdio(str(SEED), "inline")) as client:
+    async with BackburnerClient(deployment.stdio(str(SEED), "inline")) as client:
         await client.call("count", on_update=updates.append)
     assert [update.progress and update.progress.percent for update in updates] == [50, None]
 
@@ -109,7 +110,7 @@ async def test_a_server_in_this_process_is_called_like_any_other() -> None:
         assert text_of(await client.call("count")) == "counted to 3"
 
 
-async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(stage: Stage) -> None:
+async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(deployment: Deployment) -> None:
     statuses: list[str] = []
 
     async def note(task: dict[str, Any]) -> None:
@@ -119,7 +120,7 @@ async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(stage: Stage
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     extension = TasksExtension(note)
-    async with Client(stage.stdio(), extensions=[extension], elicitation_callback=ada) as client:
+    async with Client(deployment.stdio(), extensions=[extension], elicitation_callback=ada) as client:
         assert text_of(await client.call_tool("count", {"n": 5})) == "counted to 5"
         assert statuses[-1] == "completed"
         assert text_of(await client.call_tool("ask", {})) == "Hello, Ada!"

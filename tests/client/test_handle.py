@@ -26,7 +26,9 @@ from backburner.client import (
 from backburner.errors import DamagedDownload
 from backburner.mcp.client_dialect import Bell
 from backburner.terminal_text import printable
-from tests.client.stage import SEED, Gates, Stage, until
+from tests.client.gates import SEED, Gates
+from tests.deployment import Deployment
+from tests.services import until
 
 MODES = ["auto", "legacy"]
 
@@ -37,13 +39,13 @@ def text_of(result: types.CallToolResult) -> str:
     return block.text
 
 
-async def test_files_are_downloaded_and_checked(stage: Stage, tmp_path: Path) -> None:
+async def test_files_are_downloaded_and_checked(deployment: Deployment, tmp_path: Path) -> None:
     """Over HTTP by their links, over stdio a range at a time."""
-    with stage.http() as server:
+    with deployment.http() as server:
         async with BackburnerClient(server.url) as client:
             handle = await client.start("make_files")
             await handle.result()
-        for number, target in enumerate((server.url, stage.stdio())):
+        for number, target in enumerate((server.url, deployment.stdio())):
             folder = tmp_path / str(number)
             folder.mkdir()
             async with BackburnerClient(target) as client:
@@ -66,11 +68,13 @@ async def download(handle: TaskHandle, folder: Path, *, by_link: bool) -> None:
     assert sorted(os.listdir(folder)) == ["data.bin", "notes.txt"], "a damaged file is not kept"
 
 
-async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_all(stage: Stage) -> None:
+async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_all(
+    deployment: Deployment,
+) -> None:
     async def ada(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
-    with stage.http() as server:
+    with deployment.http() as server:
         for mode in MODES:
             async with BackburnerClient(server.url, mode=mode) as client:
                 handle = await client.start("ask")
@@ -87,8 +91,10 @@ async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_al
                 assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "Hello, Ada!"
 
 
-async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(stage: Stage, gates: Gates) -> None:
-    with stage.http() as server:
+async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(
+    deployment: Deployment, gates: Gates
+) -> None:
+    with deployment.http() as server:
         for mode in MODES:
             async with BackburnerClient(server.url, mode=mode) as client:
                 handle = await client.start("gates", folder=str(gates.folder))
@@ -108,9 +114,9 @@ async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(stage: St
     ids=["2026", "2025", "two-stage"],
 )
 async def test_the_end_is_told_by_a_notification(
-    stage: Stage, gates: Gates, options: dict[str, Any], tool: str
+    deployment: Deployment, gates: Gates, options: dict[str, Any], tool: str
 ) -> None:
-    async with BackburnerClient(stage.stdio(), **options) as client:
+    async with BackburnerClient(deployment.stdio(), **options) as client:
         handle = await client.start(tool, folder=str(gates.folder), n=1)
         async with handle.listening() as bell:
             gates.open(1)
@@ -130,8 +136,8 @@ def rung(bell: Bell) -> bool:
     return was_set
 
 
-async def test_what_a_server_does_not_offer_is_said(stage: Stage) -> None:
-    async with BackburnerClient(stage.stdio(str(SEED), "inline")) as client:
+async def test_what_a_server_does_not_offer_is_said(deployment: Deployment) -> None:
+    async with BackburnerClient(deployment.stdio(str(SEED), "inline")) as client:
         handle = await client.start("count")
         with pytest.raises(NotOffered):
             [line async for line in handle.logs()]
@@ -140,11 +146,11 @@ async def test_what_a_server_does_not_offer_is_said(stage: Stage) -> None:
 
 
 async def test_the_display_shows_the_bar_the_phase_the_time_left_and_the_log(
-    stage: Stage, gates: Gates
+    deployment: Deployment, gates: Gates
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
-    with stage.http() as server:
+    with deployment.http() as server:
         async with BackburnerClient(server.url) as client:
             handle = await client.start("gates", folder=str(gates.folder), n=1)
             gates.open(1)

@@ -18,7 +18,9 @@ from mcp.shared.exceptions import MCPError
 from backburner.client import AsyncTask, BackburnerClient, HostPoller
 from backburner.errors import ConfigError, NoResultInTime, UnknownHandle
 from backburner.json_file import write_json
-from tests.client.stage import Gates, Stage, until, wait_for
+from tests.client.gates import Gates
+from tests.deployment import Deployment
+from tests.services import until, wait_until
 
 HOST = Path(__file__).with_name("host.py")
 LOG = "ui-prompts.jsonl"
@@ -72,8 +74,8 @@ async def polling(server: Server, folder: Path, **options: Any) -> AsyncIterator
 # -- the document's checklist, with the server in a process of its own -----------------------------
 
 
-async def test_the_validation_checklist(stage: Stage, gates: Gates) -> None:
-    state = stage.folder / "state"
+async def test_the_validation_checklist(deployment: Deployment, gates: Gates) -> None:
+    state = deployment.folder / "state"
     settings = AsyncTask(tools=("gates_by_task_id",), state_dir=state)
     sessions: list[Client] = []
 
@@ -82,7 +84,7 @@ async def test_the_validation_checklist(stage: Stage, gates: Gates) -> None:
     ) -> types.CallToolResult:
         return await sessions[-1].call_tool(name, dict(arguments), meta=dict(meta))  # type: ignore[arg-type]
 
-    with stage.http() as server:
+    with deployment.http() as server:
         poller = HostPoller(call_tool, settings)
         async with Client(server.url) as first:
             sessions.append(first)
@@ -114,21 +116,21 @@ async def test_the_validation_checklist(stage: Stage, gates: Gates) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_is_killed_finds_its_pending_calls_again(stage: Stage, gates: Gates) -> None:
-    pending_file = stage.folder / "pending.json"
-    arguments = (str(stage.folder / "state"), str(pending_file), str(gates.folder))
-    with stage.run(HOST, *arguments) as host:
+def test_a_host_that_is_killed_finds_its_pending_calls_again(deployment: Deployment, gates: Gates) -> None:
+    pending_file = deployment.folder / "pending.json"
+    arguments = (str(deployment.folder / "state"), str(pending_file), str(gates.folder))
+    with deployment.run(HOST, *arguments) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == "pending\n"
         host.kill()
     gates.open(1)
     gates.end()
-    wait_for(lambda: gates.passed(1))
-    with stage.run(HOST, *arguments) as host:
+    assert wait_until(lambda: gates.passed(1))
+    with deployment.run(HOST, *arguments) as host:
         assert host.stdout is not None
         assert host.stdout.readline() == "found\n"
         # Nobody serves any more who could write the line; the next server catches up.
-        with stage.http() as server:
+        with deployment.http() as server:
             asyncio.run(_greet(server.url))
             assert host.stdout.readline() == "result passed 1 gates\n"
             assert host.wait(20) == 0

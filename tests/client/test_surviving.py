@@ -18,7 +18,9 @@ import pytest
 
 from backburner.client import BackburnerClient, ConnectionLost, HandleFile, TaskHandle, Update
 from backburner.client.handle_file import OpenHandle
-from tests.client.stage import APP, Gates, Stage, until, wait_for
+from tests.client.gates import APP, Gates
+from tests.deployment import Deployment
+from tests.services import until, wait_until
 
 WATCHER = Path(__file__).with_name("watcher.py")
 MODES = ["auto", "legacy"]
@@ -52,9 +54,9 @@ class Seen:
 
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.slow)])
 async def test_a_watch_goes_on_through_a_server_that_is_killed_and_restarted(
-    stage: Stage, gates: Gates, mode: str
+    deployment: Deployment, gates: Gates, mode: str
 ) -> None:
-    with stage.http() as server:
+    with deployment.http() as server:
         async with BackburnerClient(server.url, mode=mode) as client:
             handle = await client.start("gates", folder=str(gates.folder), n=4)
             seen = Seen(handle)
@@ -78,8 +80,10 @@ async def test_a_watch_goes_on_through_a_server_that_is_killed_and_restarted(
     assert seen.lines == ["step 1", "step 2", "step 3", "step 4"]
 
 
-async def test_a_server_that_was_started_by_the_client_is_started_again(stage: Stage, gates: Gates) -> None:
-    async with BackburnerClient(stage.stdio()) as client:
+async def test_a_server_that_was_started_by_the_client_is_started_again(
+    deployment: Deployment, gates: Gates
+) -> None:
+    async with BackburnerClient(deployment.stdio()) as client:
         handle = await client.start("gates", folder=str(gates.folder), n=2)
         seen = Seen(handle)
         gates.open(1)
@@ -121,8 +125,8 @@ class Program:
 
 
 @contextmanager
-def watching(stage: Stage, target: str, gates: Gates, lines: list[str]) -> Iterator[Program]:
-    process = stage.run(WATCHER, target, str(stage.folder / "handles.json"), str(gates.folder))
+def watching(deployment: Deployment, target: str, gates: Gates, lines: list[str]) -> Iterator[Program]:
+    process = deployment.run(WATCHER, target, str(deployment.folder / "handles.json"), str(gates.folder))
     program = Program(process, lines)
     try:
         yield program
@@ -133,9 +137,9 @@ def watching(stage: Stage, target: str, gates: Gates, lines: list[str]) -> Itera
 
 @pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
-    stage: Stage, gates: Gates, transport: str
+    deployment: Deployment, gates: Gates, transport: str
 ) -> None:
-    handles = HandleFile(stage.folder / "handles.json")
+    handles = HandleFile(deployment.folder / "handles.json")
     lines: list[str] = []
 
     def kept() -> Any:
@@ -145,20 +149,20 @@ def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
         """Open a gate and wait until the program has seen it, and has noted that it did."""
         before = kept()
         gates.open(i)
-        wait_for(lambda: f"update gate {i}" in lines and f"log step {i}" in lines)
-        wait_for(lambda: kept().seen != before.seen and kept().log_cursor != before.log_cursor)
+        assert wait_until(lambda: f"update gate {i}" in lines and f"log step {i}" in lines)
+        assert wait_until(lambda: kept().seen != before.seen and kept().log_cursor != before.log_cursor)
 
-    with stage.http() as server:
+    with deployment.http() as server:
         target = server.url if transport == "http" else "stdio"
-        with watching(stage, target, gates, lines) as program:
-            wait_for(lambda: "started" in lines and kept() is not None)
+        with watching(deployment, target, gates, lines) as program:
+            assert wait_until(lambda: "started" in lines and kept() is not None)
             pass_gate(1)
             pass_gate(2)
             program.kill()
         gates.open(3)
-        wait_for(lambda: gates.passed(3))  # while nobody looks
-        with watching(stage, target, gates, lines) as program:
-            wait_for(lambda: "update gate 3" in lines and "log step 3" in lines)
+        assert wait_until(lambda: gates.passed(3))  # while nobody looks
+        with watching(deployment, target, gates, lines) as program:
+            assert wait_until(lambda: "update gate 3" in lines and "log step 3" in lines)
             pass_gate(4)
             gates.end()
             assert program.wait() == 0
@@ -169,8 +173,8 @@ def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
     assert handles.handles() == {}, "what is over is no open handle any more"
 
 
-async def test_a_task_is_found_again_by_its_id_alone(stage: Stage, gates: Gates) -> None:
-    with stage.http() as server:
+async def test_a_task_is_found_again_by_its_id_alone(deployment: Deployment, gates: Gates) -> None:
+    with deployment.http() as server:
         async with BackburnerClient(server.url) as client:
             task_id = (await client.start("gates", folder=str(gates.folder), n=0)).task_id
         gates.end()
@@ -181,10 +185,10 @@ async def test_a_task_is_found_again_by_its_id_alone(stage: Stage, gates: Gates)
 
 
 async def test_aborting_a_call_ends_the_wait_at_once_and_the_task_only_if_wanted(
-    stage: Stage, gates: Gates
+    deployment: Deployment, gates: Gates
 ) -> None:
-    handles = HandleFile(stage.folder / "handles.json")
-    with stage.http() as server:
+    handles = HandleFile(deployment.folder / "handles.json")
+    with deployment.http() as server:
         async with BackburnerClient(server.url, handles=handles) as client:
             for cancel in (False, True):
                 call = asyncio.ensure_future(
@@ -203,8 +207,8 @@ async def test_aborting_a_call_ends_the_wait_at_once_and_the_task_only_if_wanted
                     assert [u.status async for u in handle.watch()][-1] == "cancelled"
 
 
-async def test_a_server_that_stays_away_is_given_up_in_the_end(stage: Stage, gates: Gates) -> None:
-    with stage.http() as server:
+async def test_a_server_that_stays_away_is_given_up_in_the_end(deployment: Deployment, gates: Gates) -> None:
+    with deployment.http() as server:
         async with BackburnerClient(server.url, reconnect_s=0.3) as client:
             handle = await client.start("gates", folder=str(gates.folder), n=0)
             server.kill()

@@ -1,11 +1,21 @@
 """Fixtures for the tests with clients and suites of others."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from tests.mcp_server.harness import Deployment
+from tests.deployment import Deployment
+from tests.mcp_server.harness import deploy
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """A store for all tests of a module."""
-    return Deployment(tmp_path_factory.mktemp("interop"), settings={"idle_exit_s": "0"})
+    return deploy(tmp_path_factory.mktemp("interop"), idle_exit_s="0")
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    with deploy(tmp_path) as made:
+        yield made

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.deployment import Deployment
 from tests.interop import environment
 from tests.interop.serving import of_others, serving
-from tests.mcp_server.harness import SCRIPT, Deployment
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +86,7 @@ class Programs:
         self._environment = deployment.environment
         self._servers = {
             "http": ["http", url],
-            "stdio": ["stdio", sys.executable, str(SCRIPT), deployment.kind, "stdio"],
+            "stdio": ["stdio", *deployment.command("stdio")],
         }
         self._said: dict[str, dict[str, dict[str, Outcome]]] = {}
 
@@ -131,7 +131,7 @@ def _said(process: subprocess.Popen[str]) -> dict[str, Outcome]:
 
 @pytest.fixture(scope="module")
 def programs(shared: Deployment) -> Iterator[Programs]:
-    with serving(shared, SCRIPT, shared.kind, "http") as url:
+    with serving(shared) as url:
         yield Programs(shared, url)
 
 

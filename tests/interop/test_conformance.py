@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.deployment import Deployment
 from tests.interop import environment
 from tests.interop.serving import of_others, serving
 from tests.mcp_server import harness
-from tests.mcp_server.harness import Deployment
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 

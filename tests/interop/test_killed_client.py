@@ -1,34 +1,21 @@
 """What a client started outlives it, and its server."""
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.deployment import Deployment
 from tests.interop import environment
-from tests.mcp_server.harness import SCRIPT, Deployment, connect
+from tests.mcp_server.harness import connect
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    made = Deployment(tmp_path)
-    yield made
-    made.close()
-
-
 def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     """A client over stdio starts a task, and while that runs the `doomed` are killed; gives the task's id."""
-    command = [sys.executable, str(environment.CLIENTS / "leaving.py"), sys.executable, str(SCRIPT)]
-    client = subprocess.Popen(
-        [*command, deployment.kind, "stdio"], env=deployment.environment, stdout=subprocess.PIPE, text=True
-    )
+    client = deployment.run(environment.CLIENTS / "leaving.py", *deployment.command("stdio"))
     assert client.stdout is not None
     task_id = client.stdout.readline().strip()
     assert task_id

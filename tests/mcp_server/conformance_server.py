@@ -1,6 +1,6 @@
 """The server that the official conformance suite is run against, over HTTP.
 
-    python conformance_server.py PORT
+    python conformance_server.py http PORT
 
 The fixtures of the task scenarios are here; those of all other scenarios are in
 conformance_fixtures.py. The names and shapes are the suite's.
@@ -104,7 +104,7 @@ add_fixtures(mcp)
 def main() -> None:
     import uvicorn
 
-    port = int(sys.argv[1])
+    port = int(sys.argv[2])
     options = {"event_store": EventsInMemory(), "retry_interval": 100}
     app = bb.http_app(host="127.0.0.1", port=port, mcp_options=options)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level=os.environ.get("LOG_LEVEL", "warning"))

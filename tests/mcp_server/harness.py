@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import mcp_types as types
-import psutil
 from mcp.client import Client
 from mcp.client.extension import advertise
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -25,8 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from backburner import Backburner
-from backburner.engines.local import SupervisorLock
 from backburner.mcp.sdk import raw_request
+from tests.deployment import Deployment
 from tests.mcp_server.wire import Wire
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -35,111 +28,17 @@ KINDS = ("own", "lowlevel", "mcpserver", "fastmcp")
 FINAL = ("completed", "failed", "cancelled")
 
 
-@dataclass
-class Deployment:
-    """One store, and the servers and the supervisor on it."""
-
-    folder: Path
-    kind: str = "own"
-    settings: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {
-            "SERVER_KIND": self.kind,
-            "BACKBURNER_STORE": f"sqlite:///{self.folder}/tasks.db",
-            "BACKBURNER_DATA_DIR": str(self.folder / "data"),
-            "BACKBURNER_CANCEL_GRACE_S": "1",
-            "BACKBURNER_PATIENCE_S": "60",  # a loaded machine is slower than the 5 s of the SDK's own name
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(SCRIPT.parents[2]), os.environ.get("PYTHONPATH")])
-            ),
-        }
-        chosen = {f"BACKBURNER_{key.upper()}": value for key, value in self.settings.items()}
-        return {**os.environ, **own, **chosen}
-
-    def stdio(self) -> StdioServerParameters:
-        arguments = [str(SCRIPT), self.kind, "stdio"]
-        return StdioServerParameters(command=sys.executable, args=arguments, env=self.environment)
-
-    @contextlib.contextmanager
-    def http(self) -> Iterator[str]:
-        """A server on a port of its own; gives its address without a path."""
-        port = free_port()
-        command = [sys.executable, str(SCRIPT), self.kind, "http", str(port)]
-        process = subprocess.Popen(command, env=self.environment)
-        try:
-            wait_for_port(port, process)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(10)
-
-    @contextlib.contextmanager
-    def app(self) -> Iterator[Backburner]:
-        """The app in this process, for clients in memory."""
-        from tests.mcp_server import servers
-
-        before = dict(os.environ)
-        os.environ.update(self.environment)
-        try:
-            app = servers.MAKERS[self.kind]()
-            yield app
-            app.close()
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-
-    def close(self) -> None:
-        """End the supervisor, which would outlive us for a while."""
-        process = self._supervisor()
-        if process is None:
-            return
-        family = [process, *process.children(recursive=True)]
-        process.send_signal(signal.SIGTERM)
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(psutil.TimeoutExpired):
-            process.wait(5)
-        for member in family:
-            with contextlib.suppress(psutil.Error):
-                member.kill()
-
-    def _supervisor(self) -> psutil.Process | None:
-        """The supervisor, once it has signed its lock; None when nobody holds that."""
-        lock = SupervisorLock(self.folder / "data")
-        deadline = time.monotonic() + 10
-        while (holder := lock.holder()) is not None and time.monotonic() < deadline:
-            with contextlib.suppress(psutil.Error, KeyError, TypeError):
-                process = psutil.Process(holder["pid"])  # type: ignore[arg-type]
-                if "backburner.supervise" in " ".join(process.cmdline()):
-                    return process
-            time.sleep(0.02)
-        return None
+def deploy(folder: Path, kind: str = "own", **settings: str) -> Deployment:
+    """The servers of that kind on a store in the folder."""
+    # A loaded machine is slower than the 5 s of the SDK's own name.
+    return Deployment(folder, (SCRIPT,), {"patience_s": "60", **settings}, {"SERVER_KIND": kind})
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def make_app() -> Backburner:
+    """The app of the kind that the environment names, for clients in memory."""
+    from tests.mcp_server import servers
 
-
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.2):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"the server did not come up: exit code {process.poll()}")
-
-
-async def until(condition: Callable[[], Any], within_s: float = 10) -> Any:
-    """Wait until the condition gives something, and give that."""
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.01)
-    return found
+    return servers.make()
 
 
 # -- the client ------------------------------------------------------------------------------------
@@ -202,7 +101,7 @@ async def connect(
     token: str | None = None,
     check: bool = True,
 ) -> AsyncIterator[Peer]:
-    """A client of `target`: an address, stdio parameters, or a server in this process."""
+    """A client of `target`: an address of MCP, stdio parameters, or a server in this process."""
     version = "2026-07-28" if era == "2026" else "2025-11-25"
     wire = Wire(version)
     async with contextlib.AsyncExitStack() as stack:
@@ -214,7 +113,7 @@ async def connect(
 
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=30))
-            transport = _Tap(streamable_http_client(f"{target}/mcp", http_client=http), wire)
+            transport = _Tap(streamable_http_client(target, http_client=http), wire)
         client = Client(
             transport,
             mode=version if era == "2026" else "legacy",

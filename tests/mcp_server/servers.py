@@ -1,10 +1,10 @@
 """The same server on each framework: what the tests of the surfaces talk to.
 
-    python servers.py lowlevel|mcpserver|fastmcp|own stdio
-    python servers.py lowlevel|mcpserver|fastmcp|own http PORT
+    python servers.py stdio
+    python servers.py http PORT
 
-The store is what BACKBURNER_STORE says. A runner imports this file too, so the kind of server is in
-the environment, SERVER_KIND, where it is not an argument.
+The store is what BACKBURNER_STORE says, and the framework what SERVER_KIND says: a runner, which imports this
+file too, has the environment but not the arguments.
 """
 
 from __future__ import annotations
@@ -276,14 +276,18 @@ async def lowlevel_tool(ctx: Any, name: str, arguments: dict[str, Any]) -> tuple
 
 
 MAKERS = {"own": make_own, "lowlevel": make_lowlevel, "mcpserver": make_mcpserver, "fastmcp": make_fastmcp}
-KIND = sys.argv[1] if len(sys.argv) > 2 and sys.argv[1] in MAKERS else os.environ.get("SERVER_KIND", "own")
 
-bb = MAKERS[KIND]()
+
+def make() -> Backburner:
+    return MAKERS[os.environ.get("SERVER_KIND", "own")]()
+
+
+bb = make()
 
 if __name__ == "__main__":
-    if sys.argv[2] == "stdio":
+    if sys.argv[1] == "stdio":
         bb.run()
     else:
         from backburner.mcp.serving.run import run_http
 
-        run_http(bb, "127.0.0.1", int(sys.argv[3]), log_level="warning")
+        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")

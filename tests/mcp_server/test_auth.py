@@ -20,7 +20,8 @@ from mcp.shared.exceptions import MCPError
 from backburner.errors import ConfigError
 from backburner.mcp.auth import JwtTokens, StaticTokens, hash_token
 from backburner.mcp.serving.run import check_bind, split_address
-from tests.mcp_server.harness import SCRIPT, Deployment, connect
+from tests.deployment import Deployment
+from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
 
 UNKNOWN = "tsk_" + "0" * 36
 SECRET = "a shared secret of more than 32 bytes"
@@ -37,11 +38,11 @@ def token_file(folder: Path, **tokens: str) -> str:
 @pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
 async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, era: str) -> None:
     tokens = token_file(deployment.folder, alice="token-of-alice", bob="token-of-bob")
-    deployment.settings = {"auth_tokens": tokens}
-    with deployment.http() as url:
+    deployment.settings |= {"auth_tokens": tokens}
+    with deployment.http() as server:
         async with (
-            connect(url, era, token="token-of-alice") as alice,
-            connect(url, era, token="token-of-bob") as bob,
+            connect(server.url, era, token="token-of-alice") as alice,
+            connect(server.url, era, token="token-of-bob") as bob,
         ):
             task_id = await alice.start("slow", {"n": 1})
             assert (await alice.poll(task_id))["status"] == "completed"
@@ -59,38 +60,40 @@ async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, e
 
 
 async def test_without_a_token_nobody_comes_in(deployment: Deployment) -> None:
-    deployment.settings = {"auth_tokens": token_file(deployment.folder, alice="token-of-alice")}
-    with deployment.http() as url:
+    deployment.settings |= {"auth_tokens": token_file(deployment.folder, alice="token-of-alice")}
+    with deployment.http() as server:
         async with httpx2.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
-                refused = await http.post(f"{url}/mcp", json={}, headers=headers)
+                refused = await http.post(server.url, json={}, headers=headers)
                 assert refused.status_code == 401
                 assert "www-authenticate" in refused.headers
-            assert (await http.get(f"{url}/healthz")).status_code == 200
+            assert (await http.get(f"{server.address}/healthz")).status_code == 200
 
 
 async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(
     deployment: Deployment,
 ) -> None:
-    with deployment.http() as url:
+    with deployment.http() as server:
         async with httpx2.AsyncClient() as http:
             for path in ("/mcp", "/healthz", "/artifacts/a/b"):
-                assert (await http.get(url + path, headers={"Host": "evil.example"})).status_code == 421
-                foreign = await http.get(url + path, headers={"Origin": "http://evil.example"})
+                asked = server.address + path
+                assert (await http.get(asked, headers={"Host": "evil.example"})).status_code == 421
+                foreign = await http.get(asked, headers={"Origin": "http://evil.example"})
                 assert foreign.status_code == 403
-            assert (await http.get(f"{url}/healthz", headers={"Origin": url})).status_code == 200
+            own = await http.get(f"{server.address}/healthz", headers={"Origin": server.address})
+            assert own.status_code == 200
 
 
 def test_an_address_beyond_this_host_needs_tokens_or_an_explicit_word(
     tmp_path: Path, deployment: Deployment
 ) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         check_bind(app, "127.0.0.1")
         check_bind(app, "::1")
         with pytest.raises(ConfigError, match="no tokens are configured"):
             check_bind(app, "0.0.0.0")
     for settings in ({"allow_anonymous": "on"}, {"auth_tokens": token_file(tmp_path, alice="token")}):
-        with Deployment(tmp_path, settings=settings).app() as app:
+        with deploy(tmp_path, **settings).app(make_app) as app:
             check_bind(app, "0.0.0.0")
 
 

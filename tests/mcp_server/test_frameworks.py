@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp_server.harness import KINDS, Deployment, Peer, connect
+from tests.deployment import Deployment
+from tests.mcp_server.harness import KINDS, Peer, connect, make_app
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +23,13 @@ async def client_of(deployment: Deployment, transport: str, era: str, **options:
         async with connect(deployment.stdio(), era, **options) as peer:
             yield peer
     elif transport == "http":
-        with deployment.http() as url:
-            async with connect(url, era, **options) as peer:
+        with deployment.http() as server:
+            async with connect(server.url, era, **options) as peer:
                 yield peer
     else:
-        with deployment.app() as app:
-            server = app.mcp_server()
-            async with connect(getattr(server, "_mcp_server", server), era, **options) as peer:
+        with deployment.app(make_app) as app:
+            served = app.mcp_server()
+            async with connect(getattr(served, "_mcp_server", served), era, **options) as peer:
                 yield peer
 
 

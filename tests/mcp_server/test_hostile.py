@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp_server.harness import Deployment, connect
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect
 
 UNKNOWN = "tsk_" + "0" * 36
 _INVALID, _NOT_FOUND = -32602, -32601

@@ -15,7 +15,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from backburner.mcp.serving.http import UnreadStreams
-from tests.mcp_server.harness import Deployment, connect, free_port, until
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect, make_app
+from tests.services import free_port, until
 
 
 @contextlib.asynccontextmanager
@@ -35,9 +37,9 @@ async def served(app: Any) -> AsyncIterator[str]:
 async def test_the_app_works_mounted_in_another_that_does_not_run_its_lifespan(
     deployment: Deployment, era: str
 ) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         parent = Starlette(routes=[Mount("/lab", app=app.http_app())])
-        async with served(parent) as url, connect(f"{url}/lab", era) as peer:
+        async with served(parent) as url, connect(f"{url}/lab/mcp", era) as peer:
             done = await peer.poll(await peer.start("slow", {"n": 1}))
             assert done["status"] == "completed"
 
@@ -64,7 +66,7 @@ async def test_a_stream_that_nobody_reads_is_ended_and_holds_up_nobody() -> None
 
 
 async def test_health_needs_no_store(deployment: Deployment) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
             assert (await http.get(f"{url}/healthz")).text == "ok\n"
         assert "store" not in vars(app)

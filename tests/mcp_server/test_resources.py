@@ -9,12 +9,13 @@ import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp_server.harness import Deployment, connect
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect, make_app
 
 
 async def test_a_large_result_comes_as_preview_and_can_be_read_whole(deployment: Deployment) -> None:
-    with deployment.http() as url:
-        async with connect(url, "2026") as peer, httpx2.AsyncClient() as http:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer, httpx2.AsyncClient() as http:
             done = await peer.poll(await peer.start("big", {"size": 300_000}))
             result, task_id = done["result"], done["taskId"]
             shown = result["structuredContent"]
@@ -54,7 +55,7 @@ async def test_a_large_result_comes_as_preview_and_can_be_read_whole(deployment:
 
 
 async def test_artifacts_and_logs_are_resources_and_nobody_else_s(deployment: Deployment) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         async with connect(app.mcp_server(), "2025") as peer:
             task_id = await peer.start("big", {"size": 10})
             await peer.poll(task_id)

@@ -6,16 +6,18 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
-from tests.mcp_server.harness import SCRIPT, Deployment, connect
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect
 
 
 def start_task_and_die(deployment: Deployment, call: dict[str, object]) -> None:
     """Speak to a server over stdio by hand, and kill it without a word once the task is there."""
-    command = [sys.executable, str(SCRIPT), deployment.kind, "stdio"]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=deployment.environment
+        deployment.command("stdio"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=deployment.environment,
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -9,7 +9,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp_server.harness import Deployment, connect, until
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect, make_app
+from tests.services import until
 
 RELATED = "io.modelcontextprotocol/related-task"
 UNKNOWN = "tsk_" + "0" * 36
@@ -115,7 +117,7 @@ async def test_cancelling_ends_a_task_and_a_finished_one_cannot_be_cancelled(dep
 
 
 async def test_lists_are_paged_by_cursor_and_a_tampered_cursor_is_refused(deployment: Deployment) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         for _ in range(60):
             app.service.submit("slow", {"n": 0})
         app.service.submit("slow", {"n": 0}, owner="somebody")

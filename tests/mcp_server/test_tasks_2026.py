@@ -11,7 +11,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from backburner import Backburner
-from tests.mcp_server.harness import TASKS, Deployment, Peer, connect, until
+from tests.deployment import Deployment
+from tests.mcp_server.harness import TASKS, Peer, connect, make_app
+from tests.services import until
 
 UNKNOWN = "tsk_" + "0" * 36
 
@@ -186,8 +188,8 @@ async def test_the_extension_is_advertised_and_the_capability_of_2025_is_not(dep
 
 
 async def test_over_http_the_name_header_must_be_the_task_s(deployment: Deployment) -> None:
-    with deployment.http() as url:
-        async with connect(url, "2026") as peer, httpx2.AsyncClient() as http:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer, httpx2.AsyncClient() as http:
             task_id = await peer.start("slow", {"n": 1})
 
             async def get(named: str | None) -> httpx2.Response:
@@ -199,7 +201,7 @@ async def test_over_http_the_name_header_must_be_the_task_s(deployment: Deployme
                 }
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get"}
                 params = {"taskId": task_id, "_meta": meta()}
-                return await http.post(f"{url}/mcp", json={**body, "params": params}, headers=headers)
+                return await http.post(server.url, json={**body, "params": params}, headers=headers)
 
             assert (await get(task_id)).json()["result"]["taskId"] == task_id
             mismatched = await get("another")
@@ -231,7 +233,7 @@ async def test_a_listener_hears_each_status_with_its_payload(deployment: Deploym
 
 async def test_the_traceparent_of_the_request_is_kept_with_the_task(deployment: Deployment) -> None:
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         async with connect(app.mcp_server(), "2026") as peer:
             created = await _call_with_meta(peer, "slow", {"n": 0}, traceparent=traceparent)
             assert _task(app, created["taskId"]).traceparent == traceparent
@@ -247,7 +249,7 @@ def _task(app: Backburner, task_id: str) -> Any:
 
 
 async def test_unknown_expired_and_foreign_ids_get_the_same_error(deployment: Deployment) -> None:
-    with deployment.app() as app:
+    with deployment.app(make_app) as app:
         async with connect(app.mcp_server(), "2026") as peer:
             task_id = await peer.start("slow", {"n": 0})
             await peer.poll(task_id)

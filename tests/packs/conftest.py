@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -10,29 +9,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from backburner import Backburner, Task
-from backburner.engines.local import SupervisorLock
+from tests.deployment import Deployment
 from tests.packs import app
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def bb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backburner]:
-    """An app with all packs. Its store, its data and the packs' databases are the test's own."""
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    """The store, the data and the packs' databases are the test's own."""
     state = tmp_path / "state"
-    monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    monkeypatch.setenv("BACKBURNER_STORE", f"sqlite:///{state}/tasks.db")
-    monkeypatch.setenv("BACKBURNER_DATA_DIR", str(state / "data"))
-    made = app.make()
-    try:
+    with Deployment(state, variables={"XDG_STATE_HOME": str(state)}) as made:
         yield made
-    finally:
-        made.close()
-        end_supervisor(state / "data")
+
+
+@pytest.fixture
+def bb(deployment: Deployment) -> Iterator[Backburner]:
+    """An app with all packs."""
+    with deployment.app(app.make) as made:
+        yield made
 
 
 @pytest.fixture
@@ -73,14 +71,3 @@ def kill_runner(bb: Backburner, task_id: str) -> None:
     pid = attempt.pid or pids[0]
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-
-
-def end_supervisor(data_dir: Path) -> None:
-    """End the supervisor now; it would stay for a while."""
-    pid = (SupervisorLock(data_dir).holder() or {}).get("pid")
-    if isinstance(pid, int):
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            process = psutil.Process(pid)
-            os.kill(pid, signal.SIGTERM)
-            os.kill(pid, signal.SIGTERM)
-            process.wait(10)

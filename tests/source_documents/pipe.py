@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -15,29 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tests.mcp_server.harness import Deployment
+from tests.deployment import Deployment
 
 APP = Path(__file__).with_name("document_app.py")
 Message = dict[str, Any]
-
-
-def environment(folder: Path, **settings: str) -> dict[str, str]:
-    own = {
-        "BACKBURNER_STORE": f"sqlite:///{folder}/tasks.db",
-        "BACKBURNER_DATA_DIR": str(folder / "data"),
-        "BACKBURNER_STATE_DIR": str(folder / "state"),
-        **{f"BACKBURNER_{name.upper()}": value for name, value in settings.items()},
-    }
-    return {**os.environ, **own}
-
-
-@contextmanager
-def store_in(folder: Path) -> Iterator[Path]:
-    """A folder for a store; whoever works on it when the test ends is ended too."""
-    try:
-        yield folder
-    finally:
-        Deployment(folder).close()
 
 
 class Pipe:
@@ -136,10 +116,10 @@ class Pipe:
 
 
 @contextmanager
-def serving(folder: Path, framing: str = "newline", **settings: str) -> Iterator[Pipe]:
+def serving(deployment: Deployment, framing: str = "newline") -> Iterator[Pipe]:
     command = [str(Path(sys.executable).with_name("backburner")), "serve", str(APP), "--framing", framing]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(folder, **settings)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=deployment.environment
     )
     pipe = Pipe(process, framing)
     try:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.source_documents.pipe import Pipe, serving, store_in
+from tests.deployment import Deployment
+from tests.source_documents.pipe import Pipe, serving
 
 
 @pytest.fixture(params=["newline", "lsp"])
-def pipe(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipe]:
-    with store_in(tmp_path), serving(tmp_path, request.param) as pipe:
+def pipe(deployment: Deployment, request: pytest.FixtureRequest) -> Iterator[Pipe]:
+    with serving(deployment, request.param) as pipe:
         pipe.initialize(experimental={"tool_result": {}})
         yield pipe
 

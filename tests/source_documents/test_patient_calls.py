@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.source_documents.pipe import Pipe, serving, store_in
+from tests.deployment import Deployment
+from tests.source_documents.pipe import Pipe, serving
 
 #: A minute of the story, in seconds of the test.
 MINUTE_S = 4.0
@@ -16,9 +16,9 @@ TOOL_S = 1.5 * MINUTE_S
 
 
 @pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[Pipe]:
-    settings = {"client_patience": f"plain={0.8 * LIMIT_S}s"}
-    with store_in(tmp_path), serving(tmp_path, **settings) as pipe:
+def pipe(deployment: Deployment) -> Iterator[Pipe]:
+    deployment.settings = {"client_patience": f"plain={0.8 * LIMIT_S}s"}
+    with serving(deployment) as pipe:
         pipe.initialize("plain")
         call(pipe, "patient", seconds=0)  # the supervisor is there from now on
         yield pipe

@@ -1,20 +1,12 @@
 """The TaskId contract, server half: the validation checklist of `task-id-contract.md`, over a real pipe."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.deployment import Deployment
 from tests.services import wait_until
-from tests.source_documents.pipe import Pipe, serving, store_in
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    with store_in(tmp_path):
-        yield tmp_path
+from tests.source_documents.pipe import Pipe, serving
 
 
 def run(pipe: Pipe, request_id: str, arguments: dict[str, Any], **meta: Any) -> dict[str, Any]:
@@ -39,8 +31,8 @@ def stored(folder: Path, task_id: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_the_validation_checklist(folder: Path) -> None:
-    with serving(folder) as pipe:
+def test_the_validation_checklist(deployment: Deployment, tmp_path: Path) -> None:
+    with serving(deployment) as pipe:
         pipe.initialize(experimental={"tool_result": {}})
 
         # 1. Call async tool without `_meta.taskId`: the server rejects.
@@ -51,13 +43,13 @@ def test_the_validation_checklist(folder: Path) -> None:
             assert "_meta.taskId" in refused["error"]["message"]
 
         # 2. Call with `taskId`: an immediate acknowledgement, and the task is pending.
-        flag = folder / "go on"
+        flag = tmp_path / "go on"
         asked = {"prompt": "Summarise", "flag": str(flag)}
         ack = run(pipe, "call", asked, taskId="host-task-1", progressToken="p")["result"]
         assert ack["isError"] is False
         assert "host-task-1" in ack["content"][0]["text"]
-        assert wait_until(lambda: stored(folder, "host-task-1")["status"] == "running")
-        assert lines(folder) == []
+        assert wait_until(lambda: stored(tmp_path, "host-task-1")["status"] == "running")
+        assert lines(tmp_path) == []
 
         # The same id again is the same task; with other inputs it is refused.
         again = run(pipe, "again", asked, taskId="host-task-1")["result"]
@@ -66,8 +58,8 @@ def test_the_validation_checklist(folder: Path) -> None:
 
         # 3. When the task finishes, the tool's result is `prompt.markdown` of the entry.
         flag.touch()
-        assert wait_until(lambda: lines(folder))
-        (line,) = lines(folder)
+        assert wait_until(lambda: lines(tmp_path))
+        (line,) = lines(tmp_path)
         expected = "## Done\n\nSummarise 交互待办"
         assert line["type"] == "ui_prompt"
         assert line["action"] == "request"
@@ -76,47 +68,46 @@ def test_the_validation_checklist(folder: Path) -> None:
         assert line["prompt"]["markdown"] == expected
 
         # 4. The panel, which reads the same files, shows the same output.
-        assert wait_until(lambda: stored(folder, "host-task-1")["status"] == "completed")
-        assert stored(folder, "host-task-1")["resultText"] == expected
+        assert wait_until(lambda: stored(tmp_path, "host-task-1")["status"] == "completed")
+        assert stored(tmp_path, "host-task-1")["resultText"] == expected
 
         # No notifications for such calls, though the client could take them and gave a token.
         pipe.request("ping")
         assert [message for message in pipe.heard if "method" in message] == []
 
 
-def test_switching_sessions_does_not_stop_completion(folder: Path) -> None:
+def test_switching_sessions_does_not_stop_completion(deployment: Deployment, tmp_path: Path) -> None:
     """Item 5 of the checklist: nobody is connected when the task ends, and the line is written at once."""
-    flag = folder / "go on"
-    with serving(folder) as pipe:
+    flag = tmp_path / "go on"
+    with serving(deployment) as pipe:
         pipe.initialize()
         run(pipe, "call", {"prompt": "Later", "flag": str(flag)}, taskId="host-task-2")
-        assert wait_until(lambda: stored(folder, "host-task-2")["status"] == "running")
+        assert wait_until(lambda: stored(tmp_path, "host-task-2")["status"] == "running")
         pipe.kill()
     flag.touch()
-    assert wait_until(lambda: lines(folder))
-    with serving(folder) as other:
+    assert wait_until(lambda: lines(tmp_path))
+    with serving(deployment) as other:
         other.initialize()
         other.request("tools/list")
-        assert wait_until(lambda: stored(folder, "host-task-2")["status"] == "completed")
-    assert [line["requestId"] for line in lines(folder)] == ["host-task-2"]
+        assert wait_until(lambda: stored(tmp_path, "host-task-2")["status"] == "completed")
+    assert [line["requestId"] for line in lines(tmp_path)] == ["host-task-2"]
 
 
-def test_a_start_writes_what_a_killed_host_could_not(folder: Path) -> None:
+def test_a_start_writes_what_a_killed_host_could_not(deployment: Deployment, tmp_path: Path) -> None:
     """Everything was killed between the end of the task and its line: the next server writes it, once."""
-    state = folder / "state"
-    with serving(folder) as pipe:
+    state = tmp_path / "state"
+    with serving(deployment) as pipe:
         pipe.initialize()
         run(pipe, "call", {"prompt": "Done"}, taskId="host-task-3")
         entered = (state / "mcp_tasks.v1.json").read_text()
-        assert wait_until(lambda: stored(folder, "host-task-3")["status"] == "completed")
+        assert wait_until(lambda: stored(tmp_path, "host-task-3")["status"] == "completed")
         pipe.kill()
-    with store_in(folder):
-        pass  # ends the supervisor too
+    deployment.close()  # ends the supervisor too
     (state / "ui-prompts.jsonl").unlink()
     (state / "mcp_tasks.v1.json").write_text(entered)
-    with serving(folder) as pipe:
+    with serving(deployment) as pipe:
         pipe.initialize()
         pipe.request("tools/list")
-        assert wait_until(lambda: lines(folder))
-        assert wait_until(lambda: stored(folder, "host-task-3")["status"] == "completed")
-    assert [line["requestId"] for line in lines(folder)] == ["host-task-3"]
+        assert wait_until(lambda: lines(tmp_path))
+        assert wait_until(lambda: stored(tmp_path, "host-task-3")["status"] == "completed")
+    assert [line["requestId"] for line in lines(tmp_path)] == ["host-task-3"]
