@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mcp.shared.exceptions import MCPError
 
 from backburner.errors import ConfigError
-from backburner.mcp.auth import JwtTokens, StaticTokens, hash_token
 from backburner.mcp.serving.run import check_bind, split_address
+from backburner.mcp.serving.tokens import JwtTokens, StaticTokens, hash_token
 from tests.deployment import Deployment
 from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
 

@@ -15,9 +15,9 @@ from ..service import TaskService, TaskStatus
 from ..task import Answer, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
-from .auth import caller_of_request, owner_of_request
 from .links import Links
 from .outcomes import call_tool_result
+from .owner import caller_of_request, owner_of_request
 from .request import RequestContext, arguments_of, request_meta
 
 

@@ -21,7 +21,7 @@ from ..service import TaskStatus
 from ..task import Answer, InputRequest
 from ..tools import ToolSpec
 from .access import TaskAccess
-from .auth import owner_of_request
+from .owner import owner_of_request
 from .request import RequestContext, arguments_of, declares, is_modern, missing_capability
 
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())

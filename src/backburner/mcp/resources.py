@@ -28,9 +28,9 @@ from ..service import TaskService
 from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
-from .auth import owner_of_request
 from .jsonrpc_errors import jsonrpc_errors
 from .outcomes import large_result
+from .owner import owner_of_request
 from .request import RequestContext, as_dict, completed, is_modern, validate
 from .server_dialect import Around
 

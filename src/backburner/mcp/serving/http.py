@@ -25,8 +25,8 @@ from ...app import Backburner
 from ...errors import BackburnerError
 from ...folders import artifact_file
 from ..adapters.servers import framework_of
-from ..auth import verifier_of
 from ..links import Links
+from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from ....service import TaskResult, TaskStatus
 from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
-from ...auth import caller_of_request, owner_of_request
 from ...links import artifact_uri
 from ...outcomes import error_as_result, text_block
+from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
 from ...server_dialect import OwnTool, ServerDialect

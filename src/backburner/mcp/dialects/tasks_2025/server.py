@@ -14,9 +14,9 @@ from ....lifecycle import State
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
-from ...auth import owner_of_request
 from ...jsonrpc_errors import jsonrpc_errors, task_failure
 from ...outcomes import tool_raised
+from ...owner import owner_of_request
 from ...request import RequestContext, request_meta
 from ...server_dialect import Method, ServerDialect, SlowCall
 from .attendant import Attendant

@@ -19,11 +19,11 @@ from ....errors import TaskNotFound
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
-from ...auth import owner_of_request
 from ...following import follow
 from ...input_rounds import InputRounds, input_requests
 from ...jsonrpc_errors import jsonrpc_errors, task_error
 from ...outbox import notification
+from ...owner import owner_of_request
 from ...request import RequestContext, comes_again, declares, is_modern, missing_capability
 from ...server_dialect import Around, Method, ServerDialect, SlowCall
 from .wire import (
