@@ -23,7 +23,7 @@ MOST_FILES = 20
 
 
 class Walk:
-    """The files of ours whose functions run, in any thread, from the next request on until a task is stored."""
+    """The files of ours whose functions run, in any thread, from the next request until a task is stored."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
