@@ -58,7 +58,7 @@ class Tasks2026:
         only_at(ctx, modern=True)
         self._gate(ctx, params.task_id)
         with wire_errors():
-            await self._access.status(params.task_id)
+            await self._access.head(params.task_id)
             await self._access.service.aio.answer_input(
                 params.task_id, params.input_responses, owner=owner_of_request()
             )
@@ -67,7 +67,7 @@ class Tasks2026:
     async def cancel(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
         with wire_errors():
-            await self._access.status(params.task_id)
+            await self._access.head(params.task_id)
             await self._access.service.aio.cancel(params.task_id, owner=owner_of_request())
         return {}
 
@@ -118,7 +118,7 @@ class Tasks2026:
         honoured = []
         for task_id in dict.fromkeys(wanted):
             try:
-                honoured.append((await self._access.status(task_id)).task_id)
+                honoured.append((await self._access.head(task_id)).task_id)
             except TaskNotFound:
                 continue
         return honoured
