@@ -113,7 +113,7 @@ class TaskTools(ServerDialect):
 
     async def wait_for_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         timeout_s = min(float(arguments.get("timeout_s") or _WAIT_S), _LONGEST_WAIT_S)
-        await self._access.status(arguments["task_id"])
+        await self._access.head(arguments["task_id"])
         status = await self._access.service.aio.wait(
             arguments["task_id"],
             timeout_s,
