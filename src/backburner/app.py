@@ -123,7 +123,7 @@ class Backburner:
 
     @cached_property
     def store(self) -> Store:
-        return open_store(self.settings.store, synchronous=self.settings.synchronous)
+        return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
     @cached_property
     def engine(self) -> Engine:

@@ -149,7 +149,9 @@ class TaskService:
         settings, now = self.settings, self._clock.now_ms()
         inputs_json = self._check_inputs(spec, request.inputs)
         ttl_s = check_ttl(
-            request.ttl_s, settings.ttl_s if spec.ttl_s is None else spec.ttl_s, settings.max_ttl_s
+            request.ttl_s,
+            settings.retention.ttl_s if spec.ttl_s is None else spec.ttl_s,
+            settings.retention.max_ttl_s,
         )
         hint_s = hint(spec.estimate, request.inputs)
         return NewTask(
@@ -187,14 +189,14 @@ class TaskService:
             raise InvalidRequest(
                 reason=f"the inputs of {spec.name} must be an object with a field for each input"
             )
-        text = check_size(what, json_text.encode(dict(inputs), what), self.settings.max_input_bytes)
+        text = check_size(what, json_text.encode(dict(inputs), what), self.settings.limits.max_input_bytes)
         spec.check(inputs)
         return text
 
     def _check_meta(self, meta: Mapping[str, Any], answers: Mapping[str, Answer]) -> Mapping[str, Any]:
         if meta or answers:
             what, told = "The task's meta data", {key: answer.to_dict() for key, answer in answers.items()}
-            check_size(what, json_text.encode([meta, told], what), self.settings.max_input_bytes)
+            check_size(what, json_text.encode([meta, told], what), self.settings.limits.max_input_bytes)
         return meta
 
     def _share(self, owner: str, tags: Sequence[str]) -> str:
@@ -207,7 +209,7 @@ class TaskService:
         """What was asked for, else what the tool says, else what the settings say."""
         asked, own = check_resources(asked or Resources()), spec.resources
         return Resources(
-            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.max_runtime_s,
+            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.limits.max_runtime_s,
             cpu=asked.cpu or own.cpu,
             memory_mb=asked.memory_mb or own.memory_mb,
             scratch_mb=asked.scratch_mb or own.scratch_mb,

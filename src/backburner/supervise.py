@@ -80,13 +80,13 @@ def _upkeep(
 
     def sweep() -> None:
         # Where our own heartbeats do not arrive, our own tasks could look lost.
-        if supervisor.heartbeat_age_s() < settings.lease_grace_s / 2:
+        if supervisor.heartbeat_age_s() < settings.supervisor.lease_grace_s / 2:
             keeper.sweep()
 
     # Also when no server is left to do it.
     prompts = PromptLog.of(store, settings, data_dir)
     return [
-        Repeated("keeper", sweep, pause_s=settings.keeper_interval_s),
+        Repeated("keeper", sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),
     ]
 
@@ -101,7 +101,7 @@ def main() -> None:
         os.write(1, b"ready\n")
         os.dup2(2, 1)
 
-    store = open_store(settings.store, synchronous=settings.synchronous)
+    store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:
         supervise(store, settings, Path(settings.data_dir), int(sys.argv[1]), config["targets"], say_ready)
     finally:

@@ -26,7 +26,7 @@ def test_a_submitted_task_has_what_the_tool_and_the_settings_say(
     assert task == status.task
     assert (task.owner, task.queue, task.target) == ("local", "cpu_standard", "module:lab#lab")
     assert (task.ttl_s, task.expires_at) == (100.0, clock.now_ms() + 100_000)
-    assert task.resources.max_runtime_s == service.settings.max_runtime_s
+    assert task.resources.max_runtime_s == service.settings.limits.max_runtime_s
 
 
 def test_a_tool_has_its_own_queue_time_to_live_and_time_limit(service: TaskService) -> None:

@@ -1,5 +1,6 @@
 """Adaptive answers: nobody times out, and a model needs few calls."""
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ TOOL_S = 1.5 * MINUTE_S
 
 @pytest.fixture
 def pipe(deployment: Deployment) -> Iterator[Pipe]:
-    deployment.settings = {"client_patience": f"plain={0.8 * LIMIT_S}s"}
+    deployment.settings = {"mcp__client_patience": json.dumps({"plain": 0.8 * LIMIT_S})}
     with serving(deployment) as pipe:
         pipe.initialize("plain")
         call(pipe, "patient", seconds=0)  # the supervisor is there from now on

@@ -58,12 +58,14 @@ def worker(
     """Work on the tasks of an app's store, in the foreground.
 
     There is one supervisor for each store and host. Ctrl-C or SIGTERM lets the tasks under way
-    finish, for at most drain_grace_s; a second one hands them back to the queue at once.
+    finish, for at most supervisor.drain_grace_s; a second one hands them back to the queue at once.
     """
     from ..times import duration_s
 
     with opened(dataclasses.replace(where, target=target), tools=True, create=True) as place:
-        settings = dataclasses.replace(place.settings, idle_exit_s=duration_s(idle_exit, "idle_exit"))
+        settings = place.settings.with_group(
+            dataclasses.replace(place.settings.supervisor, idle_exit_s=duration_s(idle_exit, "idle_exit"))
+        )
         _supervise(place, _only(settings, queues or ()))
 
 

@@ -38,7 +38,7 @@ class TaskAccess:
 
     @cached_property
     def links(self) -> Links:
-        return Links(self.app.store, self.settings.public_url, self.settings.artifact_link_s)
+        return Links(self.app.store, self.settings.http.public_url, self.settings.http.artifact_link_s)
 
     def wake(self) -> None:
         """Open the store and get the work going, in the background; only the first call does anything."""

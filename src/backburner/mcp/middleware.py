@@ -54,7 +54,7 @@ class TaskMiddleware:
         self._access = TaskAccess(app)
         self._slow_tools = slow_tools
         self._awake = False
-        self._tokens = ProgressTokens(silence_s=app.settings.progress_silence_s)
+        self._tokens = ProgressTokens(silence_s=app.settings.mcp.progress_silence_s)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
         #: The tools that the dialects add to the server's, by name.

@@ -40,7 +40,7 @@ class Claiming:
         self._timers = timers
         self._pace = pace
         self._outage = outage
-        self._max_log_bytes = settings.max_log_bytes
+        self._max_log_bytes = settings.limits.max_log_bytes
         self._queues = set(source.slots)
         self._claimable = set(self._queues)
         self._deep: set[str] = set()  # where the last claim found as many tasks as it asked for

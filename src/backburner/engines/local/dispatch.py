@@ -46,7 +46,7 @@ class Dispatch:
         self._removal = removal
         self._clock = clock
         self._tasks_folder = tasks_folder
-        self._max_result_bytes = settings.max_result_bytes
+        self._max_result_bytes = settings.limits.max_result_bytes
         self.idle_since = clock.now_ms()
 
     # -- giving

@@ -33,7 +33,7 @@ class Leases:
         self._oversight = oversight
         self._timers = timers
         self._outage = outage
-        self._heartbeat_ms = int(settings.heartbeat_s * 1000)
+        self._heartbeat_ms = int(settings.supervisor.heartbeat_s * 1000)
         self._arrived_at = float("-inf")
 
     def heartbeat(self, now: int) -> None:

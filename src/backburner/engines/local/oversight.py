@@ -36,8 +36,8 @@ class Oversight:
         self._dispatch = dispatch
         self._batch = batch
         self._timers = timers
-        self._cancel_grace_ms = int(settings.cancel_grace_s * 1000)
-        self._drain_grace_ms = int(settings.drain_grace_s * 1000)
+        self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
+        self._drain_grace_ms = int(settings.supervisor.drain_grace_s * 1000)
         self._tasks_folder = tasks_folder
         self._drained_at: int | None = None
 

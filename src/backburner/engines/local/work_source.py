@@ -79,7 +79,7 @@ class AllQueues:
         return self._store.next_ready_at()
 
     def is_over(self, idle_ms: int) -> bool:
-        idle_exit_ms = self._settings.idle_exit_s * 1000
+        idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
         if not idle_exit_ms or idle_ms < idle_exit_ms:
             return False
         return not work_is_left(self._store, self._settings, held=False)

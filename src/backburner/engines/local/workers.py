@@ -90,7 +90,7 @@ class Workers:
     ) -> None:
         """`slots` says how many workers each queue gets."""
         self._slots = _make_slots(slots, supervisor_id)
-        self._max_tasks_per_runner = settings.max_tasks_per_runner
+        self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
         self._supervisor_id = supervisor_id
         self._selector = selector
         self._clock = clock
@@ -100,7 +100,7 @@ class Workers:
         self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
         #: How long a runner may take to get ready.
-        self.patience_ms = int(settings.lease_grace_s * 1000)
+        self.patience_ms = int(settings.supervisor.lease_grace_s * 1000)
         linux.adopt_orphans()
 
     def report_to(self, listener: RunnerListener) -> None:

@@ -52,11 +52,11 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
 
 def check_bind(app: Backburner, host: str) -> None:
     """Raises ConfigError for an address that others can reach when nobody has to say who they are."""
-    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.allow_anonymous == "on":
+    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.http.allow_anonymous:
         return
     reason = (
         f"{host} can be reached by others and no tokens are configured, so anybody could run the tools; "
-        "set auth_tokens or auth_jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
+        "set http.auth.tokens or http.auth.jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
     )
     raise ConfigError(setting="http", reason=reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...app import Backburner
@@ -15,13 +16,14 @@ MAX_LOG_BYTES = 2_000_000
 app = Backburner(NAME, queues=QUEUES)
 
 
-def contract_app(**settings: Any) -> Backburner:
+def contract_app(
+    *, supervisor: Mapping[str, Any] | None = None, limits: Mapping[str, Any] | None = None, **settings: Any
+) -> Backburner:
     """An app with the suite's tools and these settings, which runners find in this package."""
     given = {
         "queues": QUEUES,
-        "cancel_grace_s": CANCEL_GRACE_S,
-        "max_result_bytes": MAX_RESULT_BYTES,
-        "max_log_bytes": MAX_LOG_BYTES,
+        "supervisor": {"cancel_grace_s": CANCEL_GRACE_S, **(supervisor or {})},
+        "limits": {"max_result_bytes": MAX_RESULT_BYTES, "max_log_bytes": MAX_LOG_BYTES, **(limits or {})},
         **settings,
     }
     copy = Backburner(NAME, **given)

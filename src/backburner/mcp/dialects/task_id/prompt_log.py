@@ -58,8 +58,8 @@ class PromptLog:
     @classmethod
     def of(cls, store: Store, settings: Settings, data_dir: Path) -> PromptLog:
         """The one that the settings name: in `state_dir`, or else in the folder of the tasks."""
-        folder = Path(settings.state_dir) if settings.state_dir else data_dir
-        return cls(store, folder, settings.ui_prompt_file, settings.state_file)
+        folder = Path(settings.task_id.state_dir) if settings.task_id.state_dir else data_dir
+        return cls(store, folder, settings.task_id.ui_prompt_file, settings.task_id.state_file)
 
     @cached_property
     def _store_id(self) -> str:

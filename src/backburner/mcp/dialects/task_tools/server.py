@@ -55,9 +55,9 @@ class TaskTools(ServerDialect):
         }
 
     def own_tools(self) -> Mapping[str, OwnTool]:
-        if self._access.settings.task_tools != "on":
+        if not self._access.settings.mcp.task_tools:
             return {}
-        prefix = self._access.settings.task_tools_prefix
+        prefix = self._access.settings.mcp.task_tools_prefix
         return {prefix + name: self._own_tool(name, prefix) for name in self._handlers}
 
     def _own_tool(self, name: str, prefix: str) -> OwnTool:
