@@ -9,11 +9,12 @@ from ...config import Settings
 from ...errors import StoreError, TaskNotFound
 from ...lifecycle import State
 from ...store import ANYTHING, Store
-from .leased_attempt import LeasedAttempt
+from .leased_attempt import LeasedAttempt, Report
 from .oversight import Oversight
 from .store_outage import StoreOutage
 from .timers import Timers
 from .workers import Workers, WorkerSlot
+from .write_batch import WriteBatch
 
 
 class Leases:
@@ -24,6 +25,7 @@ class Leases:
         store: Store,
         workers: Workers,
         oversight: Oversight,
+        batch: WriteBatch[Report],
         timers: Timers,
         outage: StoreOutage,
         settings: Settings,
@@ -31,6 +33,7 @@ class Leases:
         self._store = store
         self._workers = workers
         self._oversight = oversight
+        self._batch = batch
         self._timers = timers
         self._outage = outage
         self._heartbeat_ms = int(settings.supervisor.heartbeat_s * 1000)
@@ -40,13 +43,15 @@ class Leases:
         """Say that the workers are alive, and learn what became of their tasks."""
         self._timers.soon("heartbeat", now + self._heartbeat_ms)
         held = self._workers.attempts()
+        # An attempt that is over is ours until its outcome is written: else it could count as lost before.
+        leases = [attempt.lease for _, attempt in held] + [lease for lease, _ in self._batch.unwritten]
         try:
-            views = self._store.heartbeat([attempt.lease for _, attempt in held], self._workers.records(now))
+            views = self._store.heartbeat(leases, self._workers.records(now))
         except StoreError as error:
             self._outage.begin(error)
             return
         self._arrived_at = time.monotonic()
-        for (worker, attempt), view in zip(held, views, strict=True):
+        for (worker, attempt), view in zip(held, views, strict=False):
             if not view.held:
                 self._oversight.lose(attempt.lease)
             elif view.state is State.CANCEL_REQUESTED:

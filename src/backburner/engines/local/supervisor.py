@@ -53,7 +53,7 @@ class Supervisor:
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
         self._claiming = Claiming(source, workers, dispatch, timers, pace, outage, settings)
-        self._leases = Leases(store, workers, self._oversight, timers, outage, settings)
+        self._leases = Leases(store, workers, self._oversight, batch, timers, outage, settings)
 
     def run(
         self,
@@ -120,7 +120,7 @@ class Supervisor:
         self._oversight.drain(self._clock.now_ms())
 
     def _is_over(self) -> bool:
-        if not self._batch.is_empty or any(worker.load for worker in self._workers):
+        if self._batch.unwritten or any(worker.load for worker in self._workers):
             return False
         if self._oversight.is_draining:
             return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from ...clock import Clock
@@ -35,8 +35,9 @@ class WriteBatch(Generic[Work]):
         self._share_until = 0
 
     @property
-    def is_empty(self) -> bool:
-        return not self._unwritten
+    def unwritten(self) -> Sequence[Work]:
+        """What is not on disk yet."""
+        return self._unwritten
 
     def add(self, work: Work, then: Callable[[], object] | None = None) -> None:
         """Have this written soon. For one who waits (`then` is called when it is on disk) it is at once."""
