@@ -72,6 +72,20 @@ def test_a_task_of_an_earlier_release_is_read_with_all_its_fields(url: str) -> N
         store.close()
 
 
+@pytest.mark.parametrize("own", [{"caller": "billing"}, {"caller": {}}, {"answers": [1]}, {"own": 1}])
+def test_keys_that_a_caller_of_an_earlier_release_used_for_itself_are_its_own(
+    tmp_path: Path, own: dict[str, object]
+) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    store = open_store(url, clock=CLOCK)
+    try:
+        task_id = store.submit(new_task(CLOCK)).task.task_id
+        execute(url, f"UPDATE tasks SET meta_json = '{json.dumps(own)}' RETURNING seq")
+        assert store.get(task_id).meta == own
+    finally:
+        store.close()
+
+
 def test_an_earlier_release_finds_what_it_looks_for_in_a_task(url: str) -> None:
     store = open_store(url, clock=CLOCK)
     try:

@@ -106,13 +106,16 @@ def _from_meta_json(text: str) -> dict[str, Any]:
     kept = decode(text)
     answers, caller = kept.get("answers") or {}, kept.get("caller")
     own = {key: value for key, value in kept.items() if key not in _KEYS and key != _ASIDE}
-    return {
-        "isolation": "fresh" if kept.get("isolation") == "fresh" else "warm",
-        "result_kind": "call_tool_result" if kept.get("result") == "mcp" else "value",
-        "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
-        "caller": None if caller is None else Caller.from_dict(caller),
-        "meta": {**own, **kept.get(_ASIDE, {})},
-    }
+    try:
+        return {
+            "isolation": "fresh" if kept.get("isolation") == "fresh" else "warm",
+            "result_kind": "call_tool_result" if kept.get("result") == "mcp" else "value",
+            "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
+            "caller": None if caller is None else Caller.from_dict(caller),
+            "meta": {**own, **kept.get(_ASIDE, {})},
+        }
+    except (AttributeError, KeyError, TypeError):
+        return {"meta": kept}  # an earlier release let callers have these keys for something else
 
 
 def task(row: Row) -> Task:
