@@ -94,7 +94,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
-    """Fail the test when a process or a non-daemon thread that it started outlives it by five seconds.
+    """Fail the test when a process or a non-daemon thread that it started outlives it by fifteen seconds.
 
     Left processes are killed, so that one failure does not become many.
     """
@@ -108,7 +108,7 @@ def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
     def processes() -> set[psutil.Process]:
         return _processes_of_the_run(run_directory) - processes_before
 
-    if services.wait_until(lambda: not threads() and not processes(), within=5):
+    if services.wait_until(lambda: not threads() and not processes(), within=15):
         return
     left = [repr(thread) for thread in threads()]
     for process in processes():

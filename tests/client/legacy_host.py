@@ -37,25 +37,25 @@ async def main(command: str, *arguments: str) -> None:
             result: Any = await session.call_tool(name, inputs, progress_callback=on_progress)
             return result.content[0].text, bool(result.isError), result.structuredContent
 
-        async def end_of(job_id: str) -> tuple[str, bool, Any]:
-            while True:
+        async def end_of(answer: tuple[str, bool, Any]) -> tuple[str, bool, Any]:
+            """Ask on while all that comes is a handle."""
+            while answer[2] is not None and (job_id := answer[2].get("data", {}).get("job_id")):
                 answer = await call("wait_for_task", task_id=job_id)
-                if answer[2] is None or "job_id" not in answer[2].get("data", {}):
-                    return answer
+            return answer
 
         gates = os.environ["GATES"]
-        seen["count"] = await call("count", n=3)
-        seen["ask"] = await call("ask")
-        seen["fail"] = await call("fail")
+        seen["count"] = await end_of(await call("count", n=3))
+        seen["ask"] = await end_of(await call("ask"))
+        seen["fail"] = await end_of(await call("fail"))
         seen["held"] = await call("gates", folder=gates, n=1)
         job_id = seen["held"][2]["data"]["job_id"]
         seen["waited"] = await call("wait_for_task", task_id=job_id, timeout_s=0.2)
         open(os.path.join(gates, "end"), "w").close()  # noqa: ASYNC230, PTH118, PTH123
-        seen["result"] = await end_of(job_id)
+        seen["result"] = await end_of(seen["held"])
         seen["unknown"] = await call("wait_for_task", task_id="tsk_unknown")
-        _, _, asleep = await call("sleep", seconds=60)
-        seen["cancelled"] = await call("cancel_task", task_id=asleep["data"]["job_id"])
-        seen["after"] = await end_of(asleep["data"]["job_id"])
+        asleep = await call("sleep", seconds=60)
+        seen["cancelled"] = await call("cancel_task", task_id=asleep[2]["data"]["job_id"])
+        seen["after"] = await end_of(asleep)
     print(json.dumps(seen))
 
 

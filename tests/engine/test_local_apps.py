@@ -79,7 +79,7 @@ def test_a_changed_app_is_picked_up(start_app: StartApp, app_file: Path) -> None
     local = start_app(VERSION_1)
     assert local.run("answer").result == 1
     write(app_file, VERSION_2)
-    eventually(succeeds_with(local, 2), within_s=3)
+    eventually(succeeds_with(local, 2))
 
 
 def test_a_changed_module_of_the_app_is_picked_up(start_app: StartApp, app_file: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_changed_module_of_the_app_is_picked_up(start_app: StartApp, app_file:
     local = start_app("import part\n" + ANSWER.format("int", "part.VALUE"))
     assert local.run("answer").result == 1
     write(part, "VALUE = 2\n")
-    eventually(succeeds_with(local, 2), within_s=3)
+    eventually(succeeds_with(local, 2))
 
 
 def test_a_task_under_way_is_not_disturbed_by_a_change(
@@ -99,7 +99,7 @@ def test_a_task_under_way_is_not_disturbed_by_a_change(
     old = local.submit("answer")
     local.until_state(old, State.RUNNING)
     write(app_file, VERSION_2)
-    eventually(succeeds_with(local, 2), within_s=3)
+    eventually(succeeds_with(local, 2))
     (tmp_path / "go").touch()
     assert local.end(old).result == 1
 
@@ -123,7 +123,7 @@ def test_an_app_that_does_not_load_fails_its_task_and_the_next_version_works(
     for task_id in tasks:
         assert words in error_of(local.end(task_id))
     write(app_file, VERSION_1)
-    eventually(succeeds_with(local, 1), within_s=3)
+    eventually(succeeds_with(local, 1))
 
 
 def test_an_app_that_takes_its_process_down_is_tried_a_few_times_and_given_up(
@@ -135,7 +135,7 @@ def test_an_app_that_takes_its_process_down_is_tried_a_few_times_and_given_up(
     assert task.error is not None
     assert task.error.type == "worker_lost"
     write(app_file, VERSION_1)
-    eventually(succeeds_with(local, 1), within_s=3)
+    eventually(succeeds_with(local, 1))
 
 
 def test_an_app_that_is_slow_to_import_is_waited_for_and_can_be_cancelled(

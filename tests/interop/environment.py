@@ -26,7 +26,7 @@ PYTHON = {
 }
 _INSTALL_S = 600
 #: What could not be made in this process: a second try would only take as long as the first.
-_failures: dict[Path, "Unavailable"] = {}
+failures: dict[Path, "Unavailable"] = {}
 
 
 class Unavailable(Exception):
@@ -39,8 +39,8 @@ def python(name: str) -> Path:
     interpreter = folder / "bin" / "python"
 
     def install() -> None:
-        _run([sys.executable, "-m", "venv", str(folder)])
-        _run([str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements])
+        run([sys.executable, "-m", "venv", str(folder)])
+        run([str(interpreter), "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements])
 
     _make(folder, f"{sys.version_info[:2]} {' '.join(requirements)}", install)
     return interpreter
@@ -61,7 +61,7 @@ def node() -> Path:
         shutil.copy(recipe, folder)
         # Node looks for packages beside and above a program, wherever the link to it stands.
         (folder / "clients").symlink_to(os.path.relpath(CLIENTS, folder))
-        _run(
+        run(
             [npm, "install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"],
             working_directory=folder,
         )
@@ -87,8 +87,8 @@ def conformance() -> list[str]:
 
 def _make(folder: Path, recipe: str, install: Callable[[], None]) -> None:
     stamp = folder / ".installed"
-    if folder in _failures:
-        raise _failures[folder]
+    if folder in failures:
+        raise failures[folder]
     with _alone(folder):
         if stamp.exists() and stamp.read_text() == recipe:
             return
@@ -96,7 +96,7 @@ def _make(folder: Path, recipe: str, install: Callable[[], None]) -> None:
         try:
             install()
         except Unavailable as error:
-            _failures[folder] = error
+            failures[folder] = error
             raise
         stamp.write_text(recipe)
 
@@ -110,7 +110,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: list[str], *, working_directory: Path = FOLDER) -> None:
+def run(command: list[str], *, working_directory: Path = FOLDER) -> None:
     # Whatever environment the tests themselves run in is not to leak into those made here.
     environment = {
         key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")

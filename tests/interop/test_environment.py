@@ -11,7 +11,7 @@ from tests.interop.serving import of_others
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "FOLDER", tmp_path / "interop")
-    monkeypatch.setattr(environment, "_failures", {})
+    monkeypatch.setattr(environment, "failures", {})
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
@@ -37,7 +37,7 @@ def test_what_could_not_be_installed_is_not_tried_again_and_again(monkeypatch: p
         tries.append(command)
         raise environment.Unavailable("no network")
 
-    monkeypatch.setattr(environment, "_run", fail)
+    monkeypatch.setattr(environment, "run", fail)
     for _ in range(3):
         with pytest.raises(environment.Unavailable, match="no network"):
             environment.python("mcp1")
@@ -56,7 +56,7 @@ def test_an_environment_is_made_anew_when_what_it_is_to_hold_changes(
         else:
             made.append(environment.PYTHON["mcp1"])
 
-    monkeypatch.setattr(environment, "_run", run)
+    monkeypatch.setattr(environment, "run", run)
     for requirement in ("mcp==1.29.*", "mcp==1.30.*", "mcp==1.30.*"):
         monkeypatch.setitem(environment.PYTHON, "mcp1", (requirement,))
         environment.python("mcp1")

@@ -16,6 +16,8 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from pydantic import BaseModel, Field, create_model
 
+from backburner.mcp.sdk import server_in_mcpserver
+
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 Ctx = Context[Any]
@@ -398,8 +400,7 @@ def _add_resources_and_prompts(mcp: MCPServer[Any]) -> None:
     async def nothing(ctx: Any, params: Any) -> types.EmptyResult:
         return types.EmptyResult()
 
-    # MCPServer has no public way to bind these.
-    low = mcp._lowlevel_server
+    low = server_in_mcpserver(mcp)  # MCPServer has no way of its own to bind these
     low.add_request_handler("logging/setLevel", types.SetLevelRequestParams, nothing)
     low.add_request_handler("resources/subscribe", types.SubscribeRequestParams, nothing)
     low.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, nothing)

@@ -76,7 +76,7 @@ class Peer:
         task_id: str = result["taskId"]
         return task_id
 
-    async def poll(self, task_id: str, *statuses: str, within_s: float = 20) -> dict[str, Any]:
+    async def poll(self, task_id: str, *statuses: str, within_s: float = 60) -> dict[str, Any]:
         """Poll until the task has one of the statuses, or is finished."""
         deadline = time.monotonic() + within_s
         while True:

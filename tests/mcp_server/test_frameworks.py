@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from backburner.mcp.sdk import is_fastmcp, server_in_fastmcp
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, Peer, connect, make_app
 
@@ -29,7 +30,8 @@ async def client_of(deployment: Deployment, transport: str, era: str, **options:
     else:
         with deployment.app(make_app) as app:
             served = app.mcp_server()
-            async with connect(getattr(served, "_mcp_server", served), era, **options) as peer:
+            low = server_in_fastmcp(served) if is_fastmcp(served) else served
+            async with connect(low, era, **options) as peer:
                 yield peer
 
 

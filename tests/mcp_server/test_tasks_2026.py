@@ -41,11 +41,10 @@ async def test_a_client_that_honours_the_poll_interval_sees_a_quick_tool_end_at_
     deployment: Deployment,
 ) -> None:
     async with connect(deployment.stdio(), "2026") as peer:
-        await peer.poll(await peer.start("slow", {"n": 0}))  # the runner is warm after this
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await peer.poll(await peer.start("slow", {"n": 0}))
-        assert loop.time() - began < 0.5  # 0.1 on a machine with nothing else to do
+        for _ in range(2):  # what is not known yet, and what is known to be quick
+            created = await peer.call("slow", {"n": 0})
+            assert created["pollIntervalMs"] <= 100
+            assert (await peer.poll(created["taskId"]))["status"] == "completed"
 
 
 async def test_last_updated_moves_only_when_the_task_does(deployment: Deployment) -> None:
@@ -61,14 +60,10 @@ async def test_last_updated_moves_only_when_the_task_does(deployment: Deployment
 
 async def test_the_status_message_tells_phase_percent_and_time_left(deployment: Deployment) -> None:
     async with connect(deployment.stdio(), "2026") as peer:
-        task_id = await peer.start("slow", {"n": 200, "step_s": 0.02})
-
+        task_id = await peer.start("slow", {"n": 10_000})
         said = ""
-        for _ in range(200):
+        while "counting" not in said:
             said = str((await peer.request("tasks/get", {"taskId": task_id})).get("statusMessage"))
-            if "counting" in said:
-                break
-            await asyncio.sleep(0.02)
         assert "%" in said
         assert "step" in said
         await peer.request("tasks/cancel", {"taskId": task_id})

@@ -6,6 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from backburner import Backburner, TaskContext
 from backburner.packs import files, science
 from backburner.packs.files.transform import Converter, Job
@@ -56,8 +58,9 @@ def convert_with_a_killer(paths: list[str], killer: str, ctx: TaskContext) -> di
     convert = Converter.convert
 
     def convert_or_die(self: Converter, job: Job, to: str, overwrite: bool) -> str:
-        if job.source.name == killer and self._process is not None:
-            self._process.kill()
+        if job.source.name == killer:
+            for child in psutil.Process().children():
+                child.kill()
         return convert(self, job, to, overwrite)
 
     Converter.convert = convert_or_die  # type: ignore[method-assign]

@@ -45,10 +45,10 @@ def test_one_keeper_works_at_a_time_and_another_takes_over(
     store: Store, settings: Settings, clock: FakeClock, keeper: Keeper
 ) -> None:
     other = Keeper(store, settings, "k2", clock=clock)
-    assert keeper.sweep() is not None
+    assert keeper.sweep() == Swept()
     assert other.sweep() is None
     clock.advance(3 * settings.supervisor.keeper_interval_s)
-    assert other.sweep() is not None
+    assert other.sweep() == Swept()
     assert keeper.sweep() is None
 
 

@@ -116,6 +116,7 @@ def test_the_async_face_is_the_same_service(service: TaskService, worker: Worker
         assert [task.task_id for task in (await aio.list()).tasks] == [task_id]
         found = await aio.find("e")
         assert found is not None
+        assert found.task_id == task_id
         assert (await aio.cancel(task_id)).task.state is State.CANCELLED
         assert (await aio.retry(task_id)).task.state is State.QUEUED
         assert (await aio.logs(task_id)).lines == []

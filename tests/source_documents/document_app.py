@@ -69,10 +69,10 @@ def codex_app_window_run(prompt: str, flag: str = "", *, ctx: TaskContext) -> st
 
 
 @bb.tool(estimate=None)
-def patient(seconds: float, *, ctx: TaskContext) -> dict[str, Any]:
+def analyse(flag: str = "", *, ctx: TaskContext) -> str:
     """Take a while"""
-    ctx.wait_cancelled(seconds)
-    return {"waited": seconds}
+    wait_for(flag, ctx)
+    return "analysed"
 
 
 @bb.tool(answer="handle")

@@ -187,10 +187,10 @@ def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
     def look_up(tokens: ProgressTokens, token: str | int) -> float:
         best = float("inf")
         for _ in range(20):
-            started = time.perf_counter()
+            started = time.thread_time()
             for _ in range(50):
                 tokens.touch(token)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
     few = ProgressTokens(clock=clock)

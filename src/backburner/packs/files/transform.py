@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -190,7 +191,8 @@ class Converter:
             return None
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # it died with an order still to be read
+                    pipe.close()
         try:
             return process.wait(1)
         except subprocess.TimeoutExpired:

@@ -19,8 +19,8 @@ class Attempts(EngineTests):
         failed = [event for event in events if event.signal == "retry"]
         again = [event for event in events if event.signal == "claim"][1:]
         waits = [claim.ts - retry.ts for retry, claim in zip(failed, again, strict=True)]
-        assert 200 <= waits[0] < 1000
-        assert 400 <= waits[1] < 1500
+        assert waits[0] >= 200
+        assert waits[1] >= 400
 
     def test_after_the_last_attempt_the_task_has_failed(self, work: Work) -> None:
         task = work.run("succeed_at", attempt=4)

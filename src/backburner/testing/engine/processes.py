@@ -39,6 +39,8 @@ class Processes(EngineTests):
         work.until_state(holding, State.RUNNING)
         while not work.service.status(holding).task.finished:
             assert work.run("add", IN_LINE, a=1).state is State.SUCCEEDED
-            assert work.service.cancel(work.submit("sleep", IN_LINE, seconds=60)) is not None
+            cancelled = work.submit("sleep", IN_LINE, seconds=60)
+            work.service.cancel(cancelled)
+            assert work.end(cancelled).state is State.CANCELLED
         task = work.end(holding)
         assert (task.state, task.result, task.attempt) == (State.SUCCEEDED, "done", 1)

@@ -9,7 +9,7 @@ import pytest
 from ...errors import NotAllowedNow, TaskNotFound
 from ...lifecycle import State
 from ...store import Asked, Cancelled, Failed, Logged, Stopping, Store, Succeeded, TaskQuery, TimedOut
-from ...task import LogLine, TaskError
+from ...task import NO_RETRY, LogLine, TaskError
 from ..clock import FakeClock
 from .base import CRASH, OVER, QUEUE, STOPPED, TWICE_MORE, WithWork, Work
 
@@ -144,15 +144,26 @@ class Steering(WithWork):
 
     # -- another try by hand
 
-    @pytest.mark.parametrize("end", ["failed", "timed out", "cancelled"])
-    def test_a_task_that_ended_badly_can_be_run_once_more(self, store: Store, work: Work, end: str) -> None:
-        lease = work.started(retry=TWICE_MORE)
+    @pytest.mark.parametrize(
+        ("end", "state"),
+        [
+            ("failed", State.FAILED),
+            ("timed out", State.TIMED_OUT),
+            ("cancelled", State.CANCELLED),
+            ("cancelled before its retry", State.CANCELLED),
+        ],
+    )
+    def test_a_task_that_ended_badly_can_be_run_once_more(
+        self, store: Store, work: Work, end: str, state: State
+    ) -> None:
+        lease = work.started(retry=NO_RETRY if end == "failed" else TWICE_MORE)
         if end == "cancelled":
             store.cancel(lease.task_id)
         outcome = TimedOut(OVER) if end == "timed out" else Failed(TaskError("x", "y"))
         store.report(lease, outcome)
-        if end == "failed":
+        if end == "cancelled before its retry":
             store.cancel(lease.task_id)
+        assert work.state(lease.task_id) == state
         task = store.retry(lease.task_id)
         assert (task.state, task.failures, task.error, task.cancel_requested) == (
             State.QUEUED,
