@@ -1,4 +1,4 @@
-"""TaskService: validation, ownership, idempotency, admission. The only door for every surface.
+"""TaskService: validation, ownership, idempotency, admission. The only door for callers.
 
 `TaskService` blocks; `TaskService.aio` is the same for asyncio. Owners are checked here and in
 no other place: `owner=None` is the operator, who sees everything, and is never taken from a

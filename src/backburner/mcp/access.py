@@ -1,4 +1,4 @@
-"""Tasks as a request may see them: what every surface does with the TaskService."""
+"""Tasks as a request may see them: what every dialect does with the TaskService."""
 
 from __future__ import annotations
 
