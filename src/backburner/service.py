@@ -11,7 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -142,7 +142,7 @@ class TaskService:
         submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
         if submission.created:
             self._on_submit(submission.task)
-        return replace(self._view(submission.task, submission.position), created=submission.created)
+        return self._view(submission.task, submission.position, created=submission.created)
 
     def _new_task(self, request: TaskRequest, spec: ToolSpec) -> NewTask:
         """The task that is asked for, checked, with what the tool and the settings say about the rest."""
@@ -371,7 +371,7 @@ class TaskService:
         """What is computed about a task that a list gave; without its place in the queue."""
         return self._view(task, None)
 
-    def _view(self, task: Task, position: int | None) -> TaskStatus:
+    def _view(self, task: Task, position: int | None, created: bool = False) -> TaskStatus:
         now = self._clock.now_ms()
         elapsed_s = max(0, now - (task.started_at or task.submitted_at)) / 1000
         left_s = None
@@ -381,7 +381,7 @@ class TaskService:
         if task.state is State.INPUT_REQUIRED:
             asked = self.store.input_requests(task.task_id)
             questions = tuple(q for q in asked if q.answered_at is None and q.attempt == task.attempt)
-        return TaskStatus(task, position, left_s, poll_after_ms(left_s, elapsed_s), questions)
+        return TaskStatus(task, position, left_s, poll_after_ms(left_s, elapsed_s), questions, created)
 
     def close(self) -> None:
         """Stop listening. The store is its opener's to close."""

@@ -10,6 +10,7 @@ from ..lifecycle import LEASED, Signal, State, next_state
 from ..store import TimedOut
 from ..task import TaskError
 from . import tasks
+from .rows import by_name
 from .transaction import Row, Transaction
 from .working import end, lost
 
@@ -27,7 +28,7 @@ def lose(tx: Transaction, heartbeat_before: int | None, workers: Sequence[str], 
     for attempt in found:
         row = tx.one("lock_task", task_id=attempt["task_id"])
         if row is not None and row["attempt"] == attempt["attempt"] and row["state"] in LEASED:
-            end(tx, dict(row), attempt["task_id"], lost(attempt["worker_id"]))
+            end(tx, by_name(row), attempt["task_id"], lost(attempt["worker_id"]))
             touched.append(attempt["task_id"])
     return touched
 
@@ -38,7 +39,7 @@ def time_out(tx: Transaction, limit: int) -> list[str]:
         row = tx.one("lock_task", task_id=overdue["task_id"])
         if row is not None and next_state(State(row["state"]), Signal.TIME_OUT):
             error = TaskError("timed_out", "The time limit was over and no worker ended the task.")
-            end(tx, dict(row), overdue["task_id"], TimedOut(error))
+            end(tx, by_name(row), overdue["task_id"], TimedOut(error))
             touched.append(overdue["task_id"])
     return touched
 

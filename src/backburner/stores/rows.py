@@ -31,6 +31,11 @@ from .transaction import Row
 decode, encode = json_text.decode, json_text.encode
 
 
+def by_name(row: Row) -> dict[str, Any]:
+    """The row as a dict. SQLite's own row walks along its columns for every name, and a task has forty."""
+    return row if isinstance(row, dict) else dict(zip(row.keys(), tuple(row), strict=True))
+
+
 def new_task_parameters(new: NewTask) -> dict[str, Any]:
     return {
         "task_id": new.task_id,
@@ -120,6 +125,7 @@ def _from_meta_json(text: str) -> dict[str, Any]:
 
 def task(row: Row) -> Task:
     """A task from a row of `task_whole` or `task_summary`."""
+    row = by_name(row)
     progress, error = decode(row["progress_json"]), decode(row["error_json"])
     return Task(
         seq=row["seq"],

@@ -116,7 +116,7 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
     tx.record(task_id, attempt, Signal.CLAIM, row["state"], state, worker)
     task = rows.task(
         {
-            **dict(row),
+            **rows.by_name(row),
             "state": state,
             "attempt": attempt,
             "worker_id": worker,
@@ -228,7 +228,7 @@ def lost(worker_id: str | None) -> Failed:
 def report(tx: Transaction, lease: Lease, changes: Sequence[Change]) -> None:
     """Write what happened to an attempt. Raises LeaseLost if it is not the current one."""
     row = tx.one("lock_task", task_id=lease.task_id)
-    task = dict(row) if row is not None else {"attempt": 0, "state": State.EXPIRED}
+    task = rows.by_name(row) if row is not None else {"attempt": 0, "state": State.EXPIRED}
     over = any(isinstance(change, Outcome) for change in changes)
     for change in changes:
         if task["attempt"] != lease.attempt or task["state"] not in LEASED:
