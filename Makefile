@@ -7,7 +7,7 @@ VERSIONS := 3.12 3.13
 
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
-FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_sizes.py
+FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
 TOGETHER := -n 4 --dist loadfile
 
 .DEFAULT_GOAL := help

@@ -11,7 +11,7 @@ bb = Backburner(
     "engine-benchmark",
     store=os.environ.get("BENCHMARK_STORE", "sqlite:///engine-benchmark.db"),
     queues={"cpu_standard": {"workers": 2, "max_length": 1_000_000}},
-    max_tasks_per_runner=1_000_000,
+    supervisor={"max_tasks_per_runner": 1_000_000},
 )
 
 

@@ -39,7 +39,9 @@ def main() -> None:
 async def measure(transport: str, mode: Any) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="backburner-fast-") as folder:
         server = make_server()
-        bb = Backburner.attach(server, slow=["slow_*"], store=f"sqlite:///{folder}/tasks.db", idle_exit_s=1)
+        bb = Backburner.attach(
+            server, slow=["slow_*"], store=f"sqlite:///{folder}/tasks.db", supervisor={"idle_exit_s": 1}
+        )
         try:
             async with (
                 target(make_server(), transport) as one,

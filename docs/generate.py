@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,24 +19,48 @@ from backburner import errors
 from backburner.cli import app
 from backburner.cli.exits import MEANINGS
 from backburner.cli.verb import PANEL, examples_of
-from backburner.config import Settings
+from backburner.config import Settings, groups_of, variable
+from backburner.config.old_spellings import MOVED
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src" / "backburner"
 #: Examples, and what is for tests: only the folders themselves are in the list of modules.
 NOT_LISTED = ("packs", "testing")
 MODULES_BEGIN, MODULES_END = "<!-- modules -->", "<!-- /modules -->"
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 SETTINGS = """\
 # Settings
 
-A setting is taken from the first place that has it: an argument of `Backburner(…)`, an environment
-variable (`BACKBURNER_` and the name in capitals), the file `backburner.toml` (or the one that
-`BACKBURNER_CONFIG` names). Times are seconds, or text such as `30s`, `5m`, `4h`, `7d`.
+Each setting is taken from the first place that has it:
 
-| setting | default | meaning |
-|---|---|---|
-{rows}
+1. an argument of `Backburner(…)`: a group is a mapping, or its record from `backburner.config`, which is
+   taken whole
+
+   ```py
+   Backburner("lab", supervisor={{"cancel_grace_s": 1}}, http={{"allowed_hosts": ["lab.example"]}})
+   ```
+
+2. an environment variable, with `__` between the group and the name, and JSON for lists and mappings
+
+   ```sh
+   export BACKBURNER_SUPERVISOR__CANCEL_GRACE_S=1
+   export BACKBURNER_HTTP__ALLOWED_HOSTS='["lab.example"]'
+   ```
+
+3. the file `backburner.toml`, or the one that `BACKBURNER_CONFIG` names: a group is a table
+
+   ```toml
+   store = "sqlite:///lab.db"
+
+   [http]
+   allowed_hosts = ["lab.example"]
+   ```
+
+Settings whose names end in `_s` are times: seconds, or text such as `30s`, `5m`, `4h`, `7d`. `queues` and
+`mcp.client_patience` come from one place alone; what other places say of them is not added.
+
+{groups}
 
 ## Queues
 
@@ -54,6 +79,17 @@ or in the environment:
 ```sh
 export BACKBURNER_QUEUES='{{"cpu_heavy": {{"workers": 2, "max_length": 500}}}}'
 ```
+
+## Old spellings
+
+Settings had no groups before. Their flat names work for one release more, each with a `FutureWarning` that
+says the new one: as an argument, as a key of the file, and in the environment as `BACKBURNER_` and the name
+in capitals. So do `"on"` and `"off"` for booleans, text with commas for `allowed_hosts`, and `name=time, …`
+for `client_patience`. Where a place has both spellings of a setting, the new one counts.
+
+| old | new |
+|---|---|
+{moved}
 """
 
 ERRORS = """\
@@ -129,11 +165,38 @@ def row(*cells: str) -> str:
 
 
 def settings_page() -> str:
-    rows = []
-    for entry in dataclasses.fields(Settings):
-        default = "see below" if entry.default is dataclasses.MISSING else f"`{entry.default!r}`"
-        rows.append(row(f"`{entry.name}`", default, entry.metadata["help"]))
-    return SETTINGS.format(rows="\n".join(rows))
+    moved = [row(f"`{old}`", f"`{path}`") for old, path in MOVED.items()]
+    return SETTINGS.format(groups="\n\n".join(_groups(Settings, "")), moved="\n".join(moved))
+
+
+def _groups(record: type, path: str) -> Iterator[str]:
+    """A section for the settings of a record, and one for each group in it."""
+    groups = groups_of(record)
+    title = [f"## `{path}`", "", inspect.getdoc(record) or ""] if path else ["## General"]
+    table = ["| setting | variable | default | meaning |", "|---|---|---|---|"]
+    for entry in dataclasses.fields(record):
+        name = f"{path}.{entry.name}" if path else entry.name
+        if entry.name not in groups:
+            table.append(row(f"`{name}`", f"`{variable(name)}`", _default(entry), _meaning(entry)))
+    yield "\n".join([*title, "", *table])
+    for name, group in groups.items():
+        yield from _groups(group, f"{path}.{name}" if path else name)
+
+
+def _meaning(entry: Any) -> str:
+    help, example = entry.metadata["help"], entry.metadata["example"]
+    return f"{help}, such as `{example}`" if example.startswith(("[", "{")) else help
+
+
+def _default(entry: Any) -> str:
+    """As it would be written in the file."""
+    if entry.name == "queues":
+        return "see below"
+    value = entry.default_factory() if entry.default is dataclasses.MISSING else entry.default
+    if entry.name.endswith("_s"):
+        unit, size = next((unit, size) for unit, size in UNITS.items() if value % size == 0)
+        return f"`{value / size:g}{unit}`"
+    return f"`{json.dumps(value)}`"
 
 
 def errors_page() -> str:
@@ -192,7 +255,9 @@ def architecture_page() -> str:
 def module_list() -> str:
     """A table for each folder of the source: its modules, and the first sentence of each."""
     folders: dict[str, list[str]] = {}
-    for path in sorted(SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)):
+    for path in sorted(
+        SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)
+    ):
         place = path.relative_to(SOURCE)
         if place.parts[0] in NOT_LISTED and len(place.parts) > 2:
             continue

@@ -51,8 +51,8 @@ class Deployment:
         settings = {
             "store": f"sqlite:///{self.folder}/tasks.db",
             "data_dir": str(self.data_dir),
-            "state_dir": str(self.folder / "state"),
-            "cancel_grace_s": "1",
+            "task_id__state_dir": str(self.folder / "state"),
+            "supervisor__cancel_grace_s": "1",
             **self.settings,
         }
         return {

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from .app import Backburner as Backburner
     from .config import Queue as Queue
     from .config import Settings as Settings
-    from .context import Answer as Answer
     from .context import TaskContext as TaskContext
     from .errors import BackburnerError as BackburnerError
     from .errors import LeaseLost as LeaseLost
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from .service import TaskService as TaskService
     from .service import TaskStatus as TaskStatus
     from .stores import open_store as open_store
+    from .task import Answer as Answer
     from .task import Artifact as Artifact
     from .task import Progress as Progress
     from .task import Resources as Resources
@@ -36,7 +36,6 @@ _HOMES = {
     "Backburner": "app",
     "Queue": "config",
     "Settings": "config",
-    "Answer": "context",
     "TaskContext": "context",
     "BackburnerError": "errors",
     "LeaseLost": "errors",
@@ -47,6 +46,7 @@ _HOMES = {
     "TaskStatus": "service",
     "open_store": "stores",
     "MCPResult": "mcp.dialects.two_stage.mcp_result",
+    "Answer": "task",
     "Artifact": "task",
     "Progress": "task",
     "Resources": "task",

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from .checks import deadline
-from .task import LOCAL_OWNER, Task
+from .task import LOCAL_OWNER, Task, TaskHead
+from .task_request import TaskOptions, TaskRequest, deadline
 
 if TYPE_CHECKING:
     from .service import LogPage, TaskPage, TaskResult, TaskService, TaskStatus
@@ -35,11 +35,19 @@ class AsyncTaskService:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
 
-    async def submit(self, tool_name: str, inputs: Mapping[str, Any], **options: Any) -> TaskStatus:
+    async def submit(
+        self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]
+    ) -> TaskStatus:
         return await self.run(self._service.submit, tool_name, inputs, **options)
+
+    async def submit_request(self, request: TaskRequest) -> TaskStatus:
+        return await self.run(self._service.submit_request, request)
 
     async def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
         return await self.run(self._service.status, task_id, owner=owner)
+
+    async def head(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskHead:
+        return await self.run(self._service.head, task_id, owner=owner)
 
     async def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
         return await self.run(self._service.find, external_id, owner=owner)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from . import json_text
 from .errors import InvalidAnswer, InvalidJson
-from .task import InputRequest
+from .task import Action, InputRequest
 
-_ACTIONS = ("accept", "decline", "cancel")
+_ACTIONS = get_args(Action)
 
 
 def check_answers(
     task_id: str, asked: Sequence[InputRequest], answers: Mapping[str, Mapping[str, Any]]
-) -> dict[str, tuple[str, Any]]:
+) -> dict[str, tuple[Action, Any]]:
     """The answers to open questions as (action, content). Raises InvalidAnswer, naming the question.
 
     An answer to an elicitation says `action`; an answer to another request, such as sampling,
@@ -30,7 +30,7 @@ def check_answers(
     }
 
 
-def _check_answer(task_id: str, question: InputRequest, answer: Any) -> tuple[str, Any]:
+def _check_answer(task_id: str, question: InputRequest, answer: Any) -> tuple[Action, Any]:
     def invalid(reason: str) -> InvalidAnswer:
         return InvalidAnswer(key=question.key, task_id=task_id, reason=reason)
 
@@ -42,7 +42,7 @@ def _check_answer(task_id: str, question: InputRequest, answer: Any) -> tuple[st
         raise invalid(str(error)) from None
     if question.method != "elicitation/create":
         return "accept", dict(answer)
-    action = answer.get("action")
+    action: Any = answer.get("action")
     if action not in _ACTIONS:
         raise invalid(f"action must be one of {', '.join(_ACTIONS)}")
     if action != "accept":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -43,7 +43,7 @@ class Backburner:
         self.name = name
         self.settings = Settings.load(name, settings, file=config)
         self.tools = Registry()
-        self.target = target_of_caller(sys._getframe(1), name)
+        self.target = target_of_caller(inspect.currentframe(), name)
         #: The MCP server that offers the tools: the one attached to, or one made when first needed.
         self.server: Any = None
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Backburner:
         from .mcp.adapters import install
 
         app = cls(name or server.name, config=config, **settings)
-        app.target = target_of_caller(sys._getframe(1), app.name)
+        app.target = target_of_caller(inspect.currentframe(), app.name)
         install(app, server, slow)
         return app
 
@@ -123,7 +123,7 @@ class Backburner:
 
     @cached_property
     def store(self) -> Store:
-        return open_store(self.settings.store, synchronous=self.settings.synchronous)
+        return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
     @cached_property
     def engine(self) -> Engine:

@@ -12,32 +12,18 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from . import json_text
 from .errors import InvalidRequest, TaskCancelled
-from .task import Artifact
-
-Action = Literal["accept", "decline", "cancel"]
+from .task import Answer, Artifact, Caller
 
 _CHUNK = 1 << 20
 _UNSAFE = re.compile(r"[^\w.()\- ]+")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the client said to a question. `content` is there only when it accepted."""
-
-    action: Action
-    content: Any = None
-
-    @property
-    def accepted(self) -> bool:
-        return self.action == "accept"
 
 
 class Channel(Protocol):
@@ -60,7 +46,9 @@ class Channel(Protocol):
 class TaskContext:
     """Handed to a tool that has a parameter annotated with it. Safe to use from any thread of the tool.
 
-    `answers` holds what the client said to the tool's `ask_first` questions.
+    `answers` holds what the client said to the tool's `ask_first` questions, `caller` is who called
+    where clients authenticate, and `meta` is what the submitter gave. Its maker sets `cancel_flag`
+    when somebody wants the task stopped.
     """
 
     task_id: str
@@ -71,12 +59,18 @@ class TaskContext:
     deadline: datetime | None
     tags: tuple[str, ...]
     meta: Mapping[str, Any]
-    _channel: Channel
-    _folder: Path
-    _cancelled: threading.Event = field(default_factory=threading.Event)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    _questions: int = 0
-    _percent: float | None = None
+    answers: Mapping[str, Answer]
+    caller: Caller | None
+    channel: InitVar[Channel]
+    folder: InitVar[Path]
+    cancel_flag: InitVar[threading.Event]
+
+    def __post_init__(self, channel: Channel, folder: Path, cancel_flag: threading.Event) -> None:
+        self._channel = channel
+        self._folder = folder
+        self._cancelled = cancel_flag
+        self._questions = 0
+        self._percent: float | None = None
 
     @cached_property
     def scratch(self) -> Path:
@@ -84,10 +78,6 @@ class TaskContext:
         folder = scratch_folder(self._folder, self.attempt)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder
-
-    def __post_init__(self) -> None:
-        given = self.meta.get("answers") or {}
-        self.answers = {key: Answer(reply["action"], reply.get("content")) for key, reply in given.items()}
 
     # -- progress and logs
 

@@ -20,14 +20,6 @@ class Engine(Protocol):
         """Say that a task is ready. The task is in the store already, so nothing is lost if this fails."""
         ...
 
-    def cancel(self, task: Task) -> None:
-        """Say that somebody wants a task stopped. The store knows already."""
-        ...
-
-    def probe(self, task: Task) -> bool | None:
-        """Whether the work on a leased task still goes on somewhere; None when this cannot be known."""
-        ...
-
     def stop(self) -> None:
         """Let go. Work that goes on elsewhere goes on."""
         ...

@@ -111,12 +111,6 @@ class QueueFull(BackburnerError):
     code = "queue_full"
 
 
-class WaitTimeout(BackburnerError):
-    """Task {task_id} is still {state} after {timeout_s} s of waiting. It goes on; wait again or come back later."""
-
-    code = "wait_timeout"
-
-
 class ConfigError(BackburnerError):
     """The setting {setting} is not valid: {reason}."""
 

@@ -17,14 +17,14 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
-from .task import Resources, TaskError
+from .task import Answer, Caller, Resources, TaskError
 from .tools import ToolSpec
 
 _MB = 1024 * 1024
@@ -47,20 +47,27 @@ class Assignment:
     resources: Resources
     folder: str
     max_result_bytes: int
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    caller: Caller | None = None
     cpus: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["resources"] = {name: getattr(self.resources, name) for name in Resources.__slots__}
+        values["answers"] = {key: answer.to_dict() for key, answer in self.answers.items()}
+        values["caller"] = None if self.caller is None else self.caller.to_dict()
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Assignment:
+        answers, caller = values.get("answers") or {}, values.get("caller")
         return cls(
             **{
                 **values,
                 "resources": Resources(**values["resources"]),
                 "tags": tuple(values["tags"]),
+                "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
+                "caller": None if caller is None else Caller.from_dict(caller),
                 "cpus": tuple(values["cpus"]),
             }
         )
@@ -72,29 +79,14 @@ class Execution:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._context: TaskContext | None = None
+        self._cancel_flag = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: asyncio.Task[Any] | None = None
         self._cancelled: tuple[str, int] | None = None
 
     def run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
         """Run the tool and give its outcome as a message: `kind`, `result_json` or `error`, and `metrics`."""
-        folder = Path(assignment.folder)
-        context = TaskContext(
-            task_id=assignment.task_id,
-            attempt=assignment.attempt,
-            owner=assignment.owner,
-            tool_name=assignment.tool_name,
-            checkpoint_data=assignment.checkpoint,
-            deadline=deadline_of(assignment.timeout_at),
-            tags=assignment.tags,
-            meta=assignment.meta,
-            _channel=channel,
-            _folder=folder,
-        )
-        with self._lock:
-            self._context = context
-            if self._cancelled == (assignment.task_id, assignment.attempt):
-                context._cancelled.set()
+        context, folder = self._begin(assignment, channel), Path(assignment.folder)
         if assignment.attempt > 1:  # an attempt that was killed had no time to tidy up
             for left in folder.glob("scratch-*"):
                 shutil.rmtree(left, ignore_errors=True)
@@ -111,6 +103,30 @@ class Execution:
         outcome["metrics"] = _metrics(started, usage)
         shutil.rmtree(scratch_folder(folder, assignment.attempt), ignore_errors=True)
         return outcome
+
+    def _begin(self, assignment: Assignment, channel: Channel) -> TaskContext:
+        """The context of an attempt that can be cancelled from now on, and may have been already."""
+        cancel_flag = threading.Event()
+        context = TaskContext(
+            task_id=assignment.task_id,
+            attempt=assignment.attempt,
+            owner=assignment.owner,
+            tool_name=assignment.tool_name,
+            checkpoint_data=assignment.checkpoint,
+            deadline=deadline_of(assignment.timeout_at),
+            tags=assignment.tags,
+            meta=assignment.meta,
+            answers=assignment.answers,
+            caller=assignment.caller,
+            channel=channel,
+            folder=Path(assignment.folder),
+            cancel_flag=cancel_flag,
+        )
+        with self._lock:
+            self._context, self._cancel_flag = context, cancel_flag
+            if self._cancelled == (assignment.task_id, assignment.attempt):
+                cancel_flag.set()
+        return context
 
     def _call(self, spec: ToolSpec, inputs: dict[str, Any], context: TaskContext) -> Any:
         value = spec.run(inputs, context)
@@ -138,7 +154,7 @@ class Execution:
             context = self._context
             if context is None or (context.task_id, context.attempt) != (task_id, attempt):
                 return False
-            context._cancelled.set()
+            self._cancel_flag.set()
             if self._loop is not None and self._running is not None:
                 self._loop.call_soon_threadsafe(self._running.cancel)
             return True

@@ -49,19 +49,21 @@ class Keeper:
         # Read before the first write: if the store goes away now and comes back later, the workers have
         # had no chance to say that they are alive.
         now, settings, store = self._clock.now_ms(), self._settings, self._store
-        if not store.keep(self._holder, lease_s=3 * settings.keeper_interval_s):
+        if not store.keep(self._holder, lease_s=3 * settings.supervisor.keeper_interval_s):
             return None
 
         def ago(seconds: float) -> int:
             return now - int(seconds * 1000)
 
         swept = Swept(
-            lost=_all(lambda: store.lose(heartbeat_before=ago(settings.lease_grace_s), limit=_BATCH)),
+            lost=_all(
+                lambda: store.lose(heartbeat_before=ago(settings.supervisor.lease_grace_s), limit=_BATCH)
+            ),
             ready=store.make_ready(),
             timed_out=_all(lambda: store.time_out(limit=_BATCH)),
             expired=_all(lambda: store.expire(limit=_BATCH)),
-            purged=_all(lambda: store.purge(before=ago(settings.purge_after_s), limit=_BATCH)),
-            packed=store.pack_logs(finished_before=ago(settings.pack_logs_after_s)),
+            purged=_all(lambda: store.purge(before=ago(settings.retention.purge_after_s), limit=_BATCH)),
+            packed=store.pack_logs(finished_before=ago(settings.retention.pack_logs_after_s)),
         )
         store.forget_runtimes()
         for task_id in (*swept.expired, *swept.purged):

@@ -1,4 +1,4 @@
-"""TaskService: validation, ownership, idempotency, admission. The only door for every surface.
+"""TaskService: validation, ownership, idempotency, admission. The only door for callers.
 
 `TaskService` blocks; `TaskService.aio` is the same for asyncio. Owners are checked here and in
 no other place: `owner=None` is the operator, who sees everything, and is never taken from a
@@ -8,41 +8,58 @@ request.
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from . import json_text
 from .changes import Changes
-from .checks import (
-    MAX_KEY_CHARS,
-    MAX_REASON_CHARS,
-    check_id,
-    check_optional,
-    check_priority,
-    check_states,
-    check_tags,
-    check_text,
-    check_time,
-    deadline,
-    log_seq,
-)
 from .clock import Clock, SystemClock
 from .config import Settings
-from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound, TooLarge, UnknownQueue
+from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound
 from .estimate import Estimator, eta_s, hint, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
-from .task import LOCAL_OWNER, Artifact, InputRequest, LogLine, NewTask, Resources, Task, new_task_id
+from .task import (
+    LOCAL_OWNER,
+    Answer,
+    Artifact,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Resources,
+    Task,
+    TaskHead,
+    new_task_id,
+)
+from .task_request import (
+    MAX_KEY_CHARS,
+    MAX_REASON_CHARS,
+    TaskOptions,
+    TaskRequest,
+    check_id,
+    check_limit,
+    check_optional,
+    check_priority,
+    check_queue,
+    check_resources,
+    check_size,
+    check_states,
+    check_tags,
+    check_text,
+    check_time,
+    check_ttl,
+    deadline,
+    log_cursor,
+    log_seq,
+)
 from .tools import Registry, ToolSpec
 
 _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
-_LOG_CURSOR = "log_{:09d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,91 +128,76 @@ class TaskService:
 
     # -- submitting
 
-    def submit(
-        self,
-        tool_name: str,
-        inputs: Mapping[str, Any],
-        *,
-        owner: str = LOCAL_OWNER,
-        queue: str | None = None,
-        priority: int = 0,
-        ttl_s: float | None = None,
-        idempotency_key: str | None = None,
-        external_id: str | None = None,
-        parent_id: str | None = None,
-        tags: Sequence[str] = (),
-        resources: Resources | None = None,
-        traceparent: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> TaskStatus:
-        """Keep a task and start it; it is on disk when this returns.
+    def submit(self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]) -> TaskStatus:
+        """Keep a task and start it; it is on disk when this returns. The options are TaskRequest's.
 
         The same idempotency key with the same inputs gives the first task back. Raises
         InvalidRequest (and its kinds), IdempotencyConflict or QueueFull; then nothing is written.
         """
-        spec = self.tools.get(tool_name)
-        inputs_json = self._check_inputs(spec, inputs)
-        now = self._clock.now_ms()
-        ttl_s = self._check_ttl(ttl_s, spec)
-        hint_s = hint(spec.estimate, inputs)
-        new = NewTask(
-            task_id=new_task_id(now),
-            owner=check_text("owner", owner, MAX_KEY_CHARS),
-            tool_name=tool_name,
-            target=self._target,
-            inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
-            queue=self._check_queue(queue or spec.queue or self.settings.default_queue),
-            submitted_at=now,
-            expires_at=now + int(ttl_s * 1000),
-            ttl_s=ttl_s,
-            priority=check_priority(priority),
-            tags=check_tags(tags),
-            share=self._share(owner, tags),
-            resources=self._limits(spec, resources),
-            retry=spec.retry,
-            idempotency_key=check_optional("idempotency_key", idempotency_key),
-            external_id=check_optional("external_id", external_id),
-            parent_id=check_optional("parent_id", parent_id),
-            hint_s=hint_s,
-            estimate_s=self._estimator.estimate(tool_name, len(inputs_json), hint_s),
-            traceparent=check_optional("traceparent", traceparent),
-            meta=self._check_meta({**spec.meta, **(meta or {}), "isolation": spec.isolation}),
-        )
+        return self.submit_request(TaskRequest(tool_name, inputs, **options))
+
+    def submit_request(self, request: TaskRequest) -> TaskStatus:
+        """As `submit`, of a request that is made already."""
+        new = self._new_task(request, self.tools.get(request.tool_name))
         submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
         if submission.created:
             self._on_submit(submission.task)
         return replace(self._view(submission.task, submission.position), created=submission.created)
 
+    def _new_task(self, request: TaskRequest, spec: ToolSpec) -> NewTask:
+        """The task that is asked for, checked, with what the tool and the settings say about the rest."""
+        settings, now = self.settings, self._clock.now_ms()
+        inputs_json = self._check_inputs(spec, request.inputs)
+        ttl_s = check_ttl(
+            request.ttl_s,
+            settings.retention.ttl_s if spec.ttl_s is None else spec.ttl_s,
+            settings.retention.max_ttl_s,
+        )
+        hint_s = hint(spec.estimate, request.inputs)
+        return NewTask(
+            task_id=new_task_id(now),
+            owner=check_text("owner", request.owner, MAX_KEY_CHARS),
+            tool_name=spec.name,
+            target=self._target,
+            inputs_json=inputs_json,
+            inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
+            queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
+            submitted_at=now,
+            expires_at=now + int(ttl_s * 1000),
+            ttl_s=ttl_s,
+            priority=check_priority(request.priority),
+            tags=check_tags(request.tags),
+            share=self._share(request.owner, request.tags),
+            resources=self._limits(spec, request.resources),
+            retry=spec.retry,
+            idempotency_key=check_optional("idempotency_key", request.idempotency_key),
+            external_id=check_optional("external_id", request.external_id),
+            parent_id=check_optional("parent_id", request.parent_id),
+            hint_s=hint_s,
+            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
+            traceparent=check_optional("traceparent", request.traceparent),
+            isolation=spec.isolation,
+            result_kind=spec.result_kind,
+            answers=request.answers,
+            caller=request.caller,
+            meta=self._check_meta({**spec.meta, **(request.meta or {})}, request.answers),
+        )
+
     def _check_inputs(self, spec: ToolSpec, inputs: Mapping[str, Any]) -> str:
+        what = f"The inputs of {spec.name}"
         if not isinstance(inputs, Mapping):
             raise InvalidRequest(
                 reason=f"the inputs of {spec.name} must be an object with a field for each input"
             )
-        text = json_text.encode(dict(inputs), f"The inputs of {spec.name}")
-        size = len(text.encode())
-        if size > self.settings.max_input_bytes:
-            raise TooLarge(what=f"The inputs of {spec.name}", size=size, limit=self.settings.max_input_bytes)
+        text = check_size(what, json_text.encode(dict(inputs), what), self.settings.limits.max_input_bytes)
         spec.check(inputs)
         return text
 
-    def _check_meta(self, meta: Mapping[str, Any]) -> Mapping[str, Any]:
-        size = len(json_text.encode(dict(meta), "The task's meta data").encode())
-        if size > self.settings.max_input_bytes:
-            raise TooLarge(what="The task's meta data", size=size, limit=self.settings.max_input_bytes)
+    def _check_meta(self, meta: Mapping[str, Any], answers: Mapping[str, Answer]) -> Mapping[str, Any]:
+        if meta or answers:
+            what, told = "The task's meta data", {key: answer.to_dict() for key, answer in answers.items()}
+            check_size(what, json_text.encode([meta, told], what), self.settings.limits.max_input_bytes)
         return meta
-
-    def _check_queue(self, queue: str) -> str:
-        if not isinstance(queue, str) or queue not in self.settings.queues:
-            raise UnknownQueue(queue=queue, known=", ".join(self.settings.queues))
-        return queue
-
-    def _check_ttl(self, ttl_s: float | None, spec: ToolSpec) -> float:
-        if ttl_s is None:
-            return spec.ttl_s if spec.ttl_s is not None else self.settings.ttl_s
-        if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool) or not ttl_s > 0:
-            raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
-        return float(min(ttl_s, self.settings.max_ttl_s))
 
     def _share(self, owner: str, tags: Sequence[str]) -> str:
         by = self.settings.fair_share
@@ -205,15 +207,9 @@ class TaskService:
 
     def _limits(self, spec: ToolSpec, asked: Resources | None) -> Resources:
         """What was asked for, else what the tool says, else what the settings say."""
-        asked, own = asked or Resources(), spec.resources
-        for name in Resources.__slots__:
-            value = getattr(asked, name)
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
-            ):
-                raise InvalidRequest(reason=f"resources.{name} must be a number above 0, not {value!r}")
+        asked, own = check_resources(asked or Resources()), spec.resources
         return Resources(
-            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.max_runtime_s,
+            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.limits.max_runtime_s,
             cpu=asked.cpu or own.cpu,
             memory_mb=asked.memory_mb or own.memory_mb,
             scratch_mb=asked.scratch_mb or own.scratch_mb,
@@ -225,6 +221,10 @@ class TaskService:
         """Where a task is. Raises TaskNotFound, in the same words for an unknown id and for another's."""
         task = self._get(task_id, owner)
         return self._view(task, self.store.position(task))
+
+    def head(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskHead:
+        """Whose a task is, its state and its attempt: cheaper than `status`. Raises TaskNotFound."""
+        return self.store.head(check_id(task_id), owner)
 
     def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
         """The owner's task with that external id."""
@@ -244,8 +244,7 @@ class TaskService:
         cursor: str | None = None,
     ) -> TaskPage:
         """A page of tasks, newest first. Raises InvalidRequest, or InvalidCursor for one not of ours."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_PAGE:
-            raise InvalidRequest(reason=f"limit must be a whole number from 1 to {_MAX_PAGE}, not {limit!r}")
+        check_limit(limit, _MAX_PAGE)
         query = TaskQuery(
             owner=owner,
             states=check_states(states),
@@ -281,16 +280,17 @@ class TaskService:
         self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200
     ) -> LogPage:
         """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LOG_PAGE:
-            raise InvalidRequest(
-                reason=f"limit must be a whole number from 1 to {_MAX_LOG_PAGE}, not {limit!r}"
-            )
+        check_limit(limit, _MAX_LOG_PAGE)
         after = 0 if cursor is None else log_seq(cursor)
-        task = self._get(task_id, owner)
-        lines = self.store.logs(task.task_id, after, limit + 1)
+        self.head(task_id, owner=owner)
+        lines = self.store.logs(task_id, after, limit + 1)
         shown = lines[:limit]
         last = shown[-1].seq if shown else after
-        return LogPage(shown, _LOG_CURSOR.format(last), truncated=len(lines) > limit)
+        return LogPage(shown, log_cursor(last), truncated=len(lines) > limit)
+
+    def artifacts(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> Sequence[Artifact]:
+        """The files that a task has made so far."""
+        return self.store.artifacts(self.head(task_id, owner=owner).task_id)
 
     def result(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskResult:
         """The outcome of a finished task. Raises NotFinished, and TaskNotFound once it has expired."""
@@ -335,9 +335,9 @@ class TaskService:
         """
         from .answers import check_answers
 
-        task = self._get(task_id, owner)
-        checked = check_answers(task_id, self.store.input_requests(task.task_id), answers)
-        return self._view(self.store.answer(task.task_id, checked, owner), None)
+        self.head(task_id, owner=owner)
+        checked = check_answers(task_id, self.store.input_requests(task_id), answers)
+        return self._view(self.store.answer(task_id, checked, owner), None)
 
     def wait(
         self,

@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .lifecycle import State
-from .task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Progress, Task, TaskError, Worker
+from .task import (
+    Artifact,
+    Attempt,
+    Event,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Progress,
+    Task,
+    TaskError,
+    TaskHead,
+    Worker,
+)
 
 # -- what verbs take and give --------------------------------------------------------------------
 
@@ -218,6 +230,10 @@ class Store(Protocol):
 
     def get(self, task_id: str, owner: str | None = None) -> Task:
         """One task, whole. Raises TaskNotFound, also when it is not of `owner` (None: anyone's)."""
+        ...
+
+    def head(self, task_id: str, owner: str | None = None) -> TaskHead:
+        """As `get`, for those who need no more: it costs next to nothing, however large the task is."""
         ...
 
     def find(self, external_id: str, owner: str) -> Task | None:

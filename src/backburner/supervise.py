@@ -1,84 +1,94 @@
-"""The supervisor as a program: what the local engine starts, as `python -m backburner.supervise`."""
+"""The one start of supervisors: as a program that the local engine starts, and for the command line.
+
+`python -m backburner.supervise` is the program.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import secrets
 import sys
-import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from .config import Settings
-from .engines.local import SupervisorLock, sign_lock, work_is_left
+from .engines.local.background import BackgroundWork, Repeated
 from .engines.local.supervisor import Supervisor
-from .errors import BackburnerError
+from .engines.local.supervisor_lock import SupervisorLock, sign_lock
+from .engines.local.work_source import AllQueues, OneTask, work_is_left
+from .folders import tasks_folder
+from .keeper import Keeper
 from .mcp.dialects.task_id.prompt_log import PromptLog
+from .store import Store
 from .stores import open_store
-
-logger = logging.getLogger(__name__)
+from .task import Task
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
 _PROMPTS_S = 1.0
 
 
 def supervise(
+    store: Store,
     settings: Settings,
     data_dir: Path,
     lock_fd: int,
     targets: Sequence[str],
-    on_ready: Callable[[], object] = lambda: None,
+    on_ready: Callable[[str], object],
 ) -> None:
-    """Run a supervisor in this process, under a lock that it holds already, until it is over."""
-    store = open_store(settings.store, synchronous=settings.synchronous)
-    prompts = _PromptKeeping(PromptLog.of(store, settings, data_dir))
-    try:
-        prompts.start()
-        while True:
-            supervisor_id = sign_lock(lock_fd)
-            supervisor = Supervisor(store, settings, data_dir, supervisor_id, targets=tuple(targets))
-            was_idle = supervisor.run(on_ready)
-            # Work that came in at the very end would find nobody: look once more without the lock.
-            os.close(lock_fd)
-            if not was_idle or not work_is_left(store, settings, held=False):
-                return
-            taken = SupervisorLock(data_dir).take()
-            if taken is None:
-                return
-            lock_fd, on_ready = taken, lambda: None
-    finally:
-        prompts.stop()
-        store.close()
+    """Be the host's supervisor of a store until it is over, under a lock that this process holds already.
 
-
-class _PromptKeeping:
-    """Writes results of the TaskId contract into the prompt log, also when no server is left to do it."""
-
-    def __init__(self, log: PromptLog) -> None:
-        self._log = log
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="backburner-prompts", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._over.wait(_PROMPTS_S):
-            self._catch_up()
-
-    def _catch_up(self) -> None:
+    `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards.
+    """
+    held: int | None = lock_fd
+    while held is not None:
         try:
-            self._log.catch_up()
-        except (BackburnerError, OSError) as error:
-            logger.warning("The prompt log is behind: %s", error)
+            supervisor_id = sign_lock(held)
+            source = AllQueues(store, settings, supervisor_id)
+            supervisor = Supervisor(store, settings, data_dir, supervisor_id, source)
+            upkeep = _upkeep(supervisor, supervisor_id, store, settings, data_dir)
+            was_idle = supervisor.run(upkeep, warm=targets, on_ready=partial(on_ready, supervisor_id))
+        finally:
+            os.close(held)
+        # Work that came in at the very end would find nobody: look once more without the lock.
+        again = was_idle and work_is_left(store, settings, held=False)
+        held = SupervisorLock(data_dir).take() if again else None
+        on_ready = _say_nothing
 
-    def stop(self) -> None:
-        """Write what is left."""
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._catch_up()
+
+def _say_nothing(supervisor_id: str) -> None: ...
+
+
+def run_task(store: Store, settings: Settings, data_dir: Path, task: Task) -> bool:
+    """Lease one task and run one attempt of it in this process; whether it could be leased.
+
+    The host's supervisor, if there is one, is left alone, and the store's upkeep is left to it.
+    """
+    source = OneTask(store, task)
+    supervisor_id = f"sup_{secrets.token_hex(4)}_{secrets.token_hex(4)}"
+    Supervisor(store, settings, data_dir, supervisor_id, source).run()
+    return source.lease is not None
+
+
+def _upkeep(
+    supervisor: Supervisor, supervisor_id: str, store: Store, settings: Settings, data_dir: Path
+) -> list[BackgroundWork]:
+    """What a host's supervisor does beside its tasks: it sweeps the store, and keeps the prompt log."""
+    keeper = Keeper(store, settings, supervisor_id, tasks_folder=tasks_folder(data_dir))
+
+    def sweep() -> None:
+        # Where our own heartbeats do not arrive, our own tasks could look lost.
+        if supervisor.heartbeat_age_s() < settings.supervisor.lease_grace_s / 2:
+            keeper.sweep()
+
+    # Also when no server is left to do it.
+    prompts = PromptLog.of(store, settings, data_dir)
+    return [
+        Repeated("keeper", sweep, pause_s=settings.supervisor.keeper_interval_s),
+        Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),
+    ]
 
 
 def main() -> None:
@@ -87,11 +97,15 @@ def main() -> None:
     config = json.load(sys.stdin)
     settings = Settings.from_json(config["settings"])
 
-    def say_ready() -> None:
+    def say_ready(supervisor_id: str) -> None:
         os.write(1, b"ready\n")
         os.dup2(2, 1)
 
-    supervise(settings, Path(settings.data_dir), int(sys.argv[1]), config["targets"], say_ready)
+    store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
+    try:
+        supervise(store, settings, Path(settings.data_dir), int(sys.argv[1]), config["targets"], say_ready)
+    finally:
+        store.close()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ _FILE_MODULE = "backburner_app_"
 
 
 def target_of_caller(frame: FrameType | None, name: str) -> str:
-    """The target of the app `name` that is being made in the module of `frame`; empty when it has no file."""
-    scope = {} if frame is None else frame.f_globals
+    """The target of the app `name` that the caller of `frame` is making; empty when that has no file."""
+    caller = None if frame is None else frame.f_back
+    scope = {} if caller is None else caller.f_globals
     spec = scope.get("__spec__")
     module = scope.get("__name__", "")
     importable = "" if spec is None or spec.name.startswith(_FILE_MODULE) else spec.name

@@ -7,12 +7,20 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from .lifecycle import TERMINAL, State
 
 #: The owner of every task where nobody authenticates, as over stdio.
 LOCAL_OWNER = "local"
+
+#: Whether a task may run in a process that has run others, or wants a new one.
+Isolation = Literal["warm", "fresh"]
+#: What a task's result is: the plain value that a function returned, or the whole `CallToolResult` that a
+#: tool of an attached server gave.
+ResultKind = Literal["value", "call_tool_result"]
+#: What the client did with a question.
+Action = Literal["accept", "decline", "cancel"]
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U; sorts by value
 _CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
@@ -68,7 +76,7 @@ class Retry:
 
     max_attempts: int = 3
     backoff_s: float = 1.0
-    on: tuple[str, ...] = ("worker_lost", "host_restart")
+    on: tuple[str, ...] = ("worker_lost",)
     max_backoff_s: float = 300.0
 
     def delay_s(self, error: TaskError, failures: int) -> float | None:
@@ -141,11 +149,53 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What the client said to a question. `content` is there only when it accepted."""
+
+    action: Action
+    content: Any = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.action == "accept"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"action": self.action, "content": self.content}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Answer:
+        return cls(data["action"], data.get("content"))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who called, as a token said that was verified. The token itself is never kept."""
+
+    client_id: str
+    issuer: str | None = None
+    subject: str | None = None
+    scopes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "client_id": self.client_id,
+            "issuer": self.issuer,
+            "subject": self.subject,
+            "scopes": list(self.scopes),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Caller:
+        return cls(data["client_id"], data.get("issuer"), data.get("subject"), tuple(data.get("scopes", ())))
+
+
+@dataclass(frozen=True, slots=True)
 class NewTask:
     """A task as submitted, validated, before a store has it.
 
     `target` says where a runner finds the tool; `hint_s` is the author's own estimate of the
-    runtime and `estimate_s` the one that experience made of it.
+    runtime and `estimate_s` the one that experience made of it. `answers` is what the client said
+    to the tool's `ask_first`, before there was a task. `meta` is the caller's own.
     """
 
     task_id: str
@@ -169,6 +219,10 @@ class NewTask:
     hint_s: float | None = None
     estimate_s: float | None = None
     traceparent: str | None = None
+    isolation: Isolation = "warm"
+    result_kind: ResultKind = "value"
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    caller: Caller | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -176,7 +230,8 @@ class NewTask:
 class Task:
     """One durable tool call, as the store has it. Times are milliseconds since the epoch.
 
-    `inputs` and `result` are None in lists, where they are not loaded.
+    `inputs` and `result` are None in lists, where they are not loaded. See NewTask for what its
+    caller and its tool said.
     """
 
     seq: int
@@ -202,6 +257,10 @@ class Task:
     parent_id: str | None = None
     estimate_s: float | None = None
     traceparent: str | None = None
+    isolation: Isolation = "warm"
+    result_kind: ResultKind = "value"
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    caller: Caller | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     ready_at: int | None = None
     started_at: int | None = None
@@ -220,6 +279,16 @@ class Task:
     @property
     def finished(self) -> bool:
         return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class TaskHead:
+    """What is cheap to know of a task: whose it is, where it is in its life, and at which try."""
+
+    task_id: str
+    owner: str
+    state: State
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,16 @@ import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from .context import TaskContext
 from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate
-from .task import NO_RETRY, Resources, Retry
+from .task import NO_RETRY, Isolation, Resources, ResultKind, Retry
 from .times import duration_s
 
 TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]
-Isolation = Literal["warm", "fresh"]
 Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
 #: What to ask the client before the work begins: `{key: (message, schema)}`, or a function of the inputs.
 Questions = Mapping[str, tuple[str, Mapping[str, Any] | None]]
@@ -30,9 +29,10 @@ Suggest = Callable[
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 _MODES = {
-    "task": ("optional", "required", "never"),
-    "answer": ("auto", "hold", "handle"),
-    "isolation": ("warm", "fresh"),
+    "task": get_args(TaskMode),
+    "answer": get_args(AnswerMode),
+    "isolation": get_args(Isolation),
+    "result_kind": get_args(ResultKind),
 }
 
 
@@ -43,7 +43,7 @@ class ToolSpec:
     The answers to `ask_first` are in `context.answers` when `run` is called: the client gave them
     before there was a task where its protocol can do that, and else the task asks for them. With
     `requires_task_id` a call without `_meta.taskId` is refused. `suggest` has the author's own
-    values for arguments that are being completed, by argument.
+    values for arguments that are being completed, by argument. `meta` is put into that of each task.
     """
 
     name: str
@@ -62,6 +62,7 @@ class ToolSpec:
     secrets: frozenset[str] = frozenset()
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})
     output_schema: dict[str, Any] | None = None
+    result_kind: ResultKind = "value"
     ask_first: AskFirst = None
     requires_task_id: bool = False
     suggest: Mapping[str, Suggest] = field(default_factory=dict)

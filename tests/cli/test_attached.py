@@ -26,7 +26,7 @@ def quick() -> str:
     return "at once"
 
 
-bb = Backburner.attach(server, slow=["index_*"], store="sqlite:///shop.db", idle_exit_s=1)
+bb = Backburner.attach(server, slow=["index_*"], store="sqlite:///shop.db", supervisor={"idle_exit_s": 1})
 """
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
 
 import pytest
 
+from backburner import Backburner, TaskService, open_store
+from backburner.app import data_dir
+from backburner.mcp.dialects.task_id.prompt_log import PromptLog
+from backburner.target import load
+from tests import services
 from tests.cli.conftest import Lab, Worker
 
 
@@ -47,6 +54,19 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(lab: Lab) -> None:
     assert worker.end()[0] == 0
     wrong = lab.run("worker", "lab.py", "--queue", "nope")
     assert wrong.returncode == 2
+
+
+def test_a_worker_writes_the_end_of_a_task_into_the_prompt_log(lab: Lab, worker: Worker) -> None:
+    target = f"file:{lab.folder}/lab.py#lab"
+    app: Backburner = load(target)
+    with contextlib.closing(open_store(lab.url)) as store:
+        log = PromptLog.of(store, app.settings, data_dir(app.settings, store.url))
+        log.enter("job-1", "local", "add")
+        service = TaskService(store, app.tools, app.settings, target=target)
+        task_id = service.submit("add", {"a": 1}, external_id="job-1").task_id
+        assert services.wait_until(lambda: log.log_path.exists() and log.log_path.read_bytes() != b"")
+        line = json.loads(log.log_path.read_text())
+    assert (line["requestId"], line["taskId"], line["prompt"]["status"]) == ("job-1", task_id, "completed")
 
 
 def test_run_task_runs_that_task_alone_and_once(lab: Lab) -> None:

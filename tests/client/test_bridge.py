@@ -27,7 +27,7 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     environment = {
         **deployment.environment,
         "GATES": str(gates.folder),
-        "BACKBURNER_CLIENT_PATIENCE": "mcp=2s",
+        "BACKBURNER_MCP__CLIENT_PATIENCE": '{"mcp": "2s"}',
     }
     bridge = [sys.executable, "-m", "backburner.cli", "bridge", "--", sys.executable, str(APP), "stdio"]
     done = subprocess.run(
@@ -66,7 +66,7 @@ async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(
 
 
 async def the_host(url: str, mode: str, gates: Gates) -> None:
-    settings = Settings.load("bridge", {"patience_s": 0.3}, {})
+    settings = Settings.load("bridge", {"mcp": {"patience_s": 0.3}}, {})
     async with Bridge(url, settings=settings).serving() as bridge, Client(bridge, mode=mode) as host:
         assert "gates" in [tool.name for tool in (await host.list_tools()).tools]
         held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 0})
@@ -91,7 +91,7 @@ async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(deployme
 
 
 async def test_a_host_that_goes_away_leaves_the_task_running(deployment: Deployment, gates: Gates) -> None:
-    settings = Settings.load("bridge", {"patience_s": 0.1}, {})
+    settings = Settings.load("bridge", {"mcp": {"patience_s": 0.1}}, {})
     with deployment.http() as server:
         async with (
             Bridge(server.url, settings=settings).serving() as bridge,

@@ -21,7 +21,7 @@ from tests.deployment import Deployment
 class Way:
     """A way to be answered: how the client is set up, and the ending of the tools' names."""
 
-    speech: str
+    dialect: str
     options: dict[str, Any] = field(default_factory=dict)
     ending: str = ""
 
@@ -75,12 +75,12 @@ async def test_the_same_program_gets_the_same_from_every_server(
 async def the_program(deployment: Deployment, target: Any, way: Way) -> None:
     count, fail = (f"{name}{way.ending}" for name in ("count", "fail"))
     contract = AsyncTask(tools=(count, fail), state_dir=deployment.folder / "state")
-    options = {**way.options, **({"async_task": contract} if way.speech == "task-id" else {})}
+    options = {**way.options, **({"async_task": contract} if way.dialect == "task-id" else {})}
     async with BackburnerClient(target, **options) as client:
         assert text_of(await client.call(count, n=4)) == "counted to 4"
 
         handle = await client.start(count, {"n": 2})
-        assert handle.speech == way.speech
+        assert handle.dialect == way.dialect
         updates = [update async for update in handle.watch()]
         assert updates[-1].status == "completed"
         assert [update.finished for update in updates].count(True) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from backburner.client import (
     BackburnerClient,
+    HandleFile,
     NotOffered,
     TaskDisplay,
     TaskHandle,
@@ -181,3 +183,10 @@ def test_updates_that_tell_the_same_have_the_same_fingerprint() -> None:
     assert update(5).fingerprint == update(4).fingerprint
     assert update(5).fingerprint != update(5, percent=20).fingerprint
     assert update(5).fingerprint != Update("t", "completed").fingerprint
+
+
+def test_a_file_of_handles_that_an_older_release_wrote_is_read(tmp_path: Path) -> None:
+    entry = {"task_id": "t", "server": "s", "tool_name": "count", "speech": "two-stage", "seen": "x"}
+    path = tmp_path / "handles.json"
+    path.write_text(json.dumps({"t": {**entry, "log_cursor": None}}))
+    assert HandleFile(path).handles()["t"].dialect == "two-stage"

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-HEAVY = {"mcp", "starlette", "uvicorn", "psycopg", "sqlite3", "pydantic", "jsonschema", "asyncio"}
+READER = {"pydantic", "pydantic_settings"}
+HEAVY = {"mcp", "starlette", "uvicorn", "psycopg", "sqlite3", "jsonschema", "asyncio"} | READER
 
 
 def imported_by(statement: str) -> set[str]:
@@ -24,3 +25,13 @@ def test_import_backburner_imports_nothing_heavy() -> None:
 def test_a_sqlite_store_needs_no_other_driver_and_no_web() -> None:
     imported = imported_by("from backburner.stores import open_store; open_store('sqlite://').close()")
     assert imported & HEAVY == {"sqlite3"}
+
+
+def test_settings_that_come_as_json_need_no_reader() -> None:
+    statement = "from backburner.config import Settings; Settings.from_json(Settings().to_json())"
+    assert imported_by(statement) & HEAVY == set()
+    assert imported_by("from backburner.config import Settings; Settings.load()") >= READER
+
+
+def test_a_supervisor_imports_no_reader() -> None:
+    assert imported_by("import backburner.supervise") & READER == set()

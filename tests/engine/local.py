@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psutil
@@ -86,5 +86,11 @@ def kill(*processes: psutil.Process) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
-def settings(folder: os.PathLike[str], **given: Any) -> dict[str, Any]:
-    return {"store": f"sqlite:///{folder}/tasks.db", "keeper_interval_s": 0.5, **given}
+def settings(
+    folder: os.PathLike[str], *, supervisor: Mapping[str, Any] | None = None, **given: Any
+) -> dict[str, Any]:
+    return {
+        "store": f"sqlite:///{folder}/tasks.db",
+        "supervisor": {"keeper_interval_s": 0.5, **(supervisor or {})},
+        **given,
+    }

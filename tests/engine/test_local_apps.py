@@ -142,7 +142,7 @@ def test_an_app_that_is_slow_to_import_is_waited_for_and_can_be_cancelled(
     start_app: StartApp, app_file: Path, tmp_path: Path
 ) -> None:
     text = f"{WAIT_FOR}wait_for({str(tmp_path / 'go')!r})\n{VERSION_1}"
-    local = start_app(text, heartbeat_s=0.1, lease_grace_s=0.5)
+    local = start_app(text, supervisor={"heartbeat_s": 0.1, "lease_grace_s": 0.5})
     cancelled, other = local.submit("answer"), local.submit("answer")
     for task_id in (cancelled, other):
         local.until_state(task_id, State.SCHEDULED)
@@ -161,9 +161,47 @@ def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_p
         f"        pathlib.Path({marker!r}).touch(); time.sleep(600)\n"
         "os.register_at_fork(after_in_child=hang)\n"
     )
-    local = start_app(hang + VERSION_1, heartbeat_s=0.1, lease_grace_s=0.5)
+    local = start_app(hang + VERSION_1, supervisor={"heartbeat_s": 0.1, "lease_grace_s": 0.5})
     assert local.run("answer").result == 1
     assert Path(marker).exists()
+
+
+def test_a_cancel_before_the_runner_is_ready_does_not_stop_those_that_wait_behind(
+    start_app: StartApp, tmp_path: Path
+) -> None:
+    shut = tmp_path / "shut"
+    wait = f"lambda: [time.sleep(0.01) for _ in iter(lambda: os.path.exists({str(shut)!r}), False)]"
+    text = f"import os, time\nos.register_at_fork(after_in_child={wait})\n"
+    local = start_app(
+        text + VERSION_1,
+        supervisor={
+            "max_tasks_per_runner": 20,
+            "heartbeat_s": 100,
+            "lease_grace_s": 300,
+            "keeper_interval_s": 100,
+        },
+        queues={"cpu_standard": 1},
+    )
+    others = [local.submit("answer") for _ in range(4)]
+    for _ in range(20):  # until tasks are quick enough for the worker to lease ahead
+        for task_id in others:
+            local.end(task_id)
+        for _ in range(16):  # the last one takes the runner along
+            local.run("answer")
+        shut.touch()
+        supervisor = local.supervisor()
+        supervisor.suspend()
+        first, *others = [local.submit("answer") for _ in range(4)]
+        supervisor.resume()
+        local.until_state(first, State.SCHEDULED)
+        if local.store.get(others[-1]).state is State.SCHEDULED:
+            break
+        shut.unlink()
+        local.end(first)
+    local.service.cancel(first)
+    local.end(first)
+    shut.unlink(missing_ok=True)
+    assert [local.end(task_id).result for task_id in others] == [1] * 3
 
 
 def test_runners_that_die_before_they_are_ready_are_not_tried_for_ever(start_app: StartApp) -> None:
@@ -177,7 +215,7 @@ def test_runners_that_die_before_they_are_ready_are_not_tried_for_ever(start_app
 def test_a_runner_is_replaced_after_so_many_tasks(start_app: StartApp) -> None:
     local = start_app(
         "import os\n" + ANSWER.format("int", "os.getpid()"),
-        max_tasks_per_runner=3,
+        supervisor={"max_tasks_per_runner": 3},
         queues={"cpu_standard": 1},
     )
     pids = [local.run("answer").result for _ in range(9)]

@@ -58,7 +58,9 @@ def test_under_chaos_nothing_is_lost_or_stuck_and_no_attempts_overlap(
 ) -> None:
     marks = tmp_path / "marks"
     chaos_s = float(os.environ.get("BACKBURNER_CHAOS_S", "20"))
-    local = start_local(heartbeat_s=0.5, queues={"cpu_standard": 3, "one_by_one": 1}, cancel_grace_s=0.2)
+    local = start_local(
+        supervisor={"heartbeat_s": 0.5, "cancel_grace_s": 0.2}, queues={"cpu_standard": 3, "one_by_one": 1}
+    )
     seed = int(os.environ.get("BACKBURNER_CHAOS_SEED", str(time.time_ns() % 10**6)))
     print("seed", seed)
     monkey = Monkey(local, seed)
@@ -109,7 +111,7 @@ def _no_overlap(marks: Path, local: Local, tasks: list[str]) -> None:
 
 
 def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: StartLocal) -> None:
-    local = start_local(synchronous="normal")
+    local = start_local(sqlite={"synchronous": "normal"})
     usual_s = statistics.median(_seconds_of(local) for _ in range(9))
     chance = random.Random(1)
 

@@ -17,7 +17,7 @@ class TestLocalEngineOnSqlite(EngineContract):
     @classmethod
     def app(cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str) -> Iterator[Backburner]:
         store = f"sqlite:///{tmp_path_factory.mktemp('engine')}/tasks.db"
-        app = contract_app(store=store, keeper_interval_s=0.2)
+        app = contract_app(store=store, supervisor={"keeper_interval_s": 0.2})
         with running(app, shared=True):
             yield app
 
@@ -33,7 +33,7 @@ class TestLocalEngineOnPostgres(EngineContract):
             connection.execute(f"CREATE DATABASE {name}".encode())
             url = urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
             folder = str(tmp_path_factory.mktemp("engine"))
-            app = contract_app(store=url, data_dir=folder, keeper_interval_s=0.2)
+            app = contract_app(store=url, data_dir=folder, supervisor={"keeper_interval_s": 0.2})
             with running(app, shared=True):
                 yield app
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())

@@ -217,7 +217,7 @@ def test_sigterm_lets_tasks_finish(local: Local, tmp_path: Path) -> None:
 
 
 def test_sigterm_hands_back_what_is_not_over_in_the_grace_time(start_local: StartLocal) -> None:
-    local = start_local(drain_grace_s=0.3)
+    local = start_local(supervisor={"drain_grace_s": 0.3})
     local.app.engine.stop()
     task_id = begin(local, "sleep", seconds=600)
     supervisor = local.supervisor()
@@ -245,7 +245,7 @@ def test_a_second_sigterm_hands_back_at_once(local: Local) -> None:
 def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
     start_local: StartLocal,
 ) -> None:
-    local = start_local(idle_exit_s=0.3)
+    local = start_local(supervisor={"idle_exit_s": 0.3})
     assert local.run("add", a=1).state is State.SUCCEEDED
     first = local.supervisor()
     first.wait(10)
@@ -255,7 +255,7 @@ def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
 
 
 def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: StartLocal) -> None:
-    local = start_local(idle_exit_s=0.1)
+    local = start_local(supervisor={"idle_exit_s": 0.1})
     task = local.run("succeed_at", attempt=3)
     assert (task.state, task.attempt) == (State.SUCCEEDED, 3)
 
@@ -264,7 +264,9 @@ def test_tasks_go_on_while_the_store_is_away(
     postgres_server: PostgresServer, start_local: StartLocal, tmp_path: Path
 ) -> None:
     local = start_local(
-        store=postgres_server.url, data_dir=str(tmp_path / "data"), heartbeat_s=0.2, lease_grace_s=1.0
+        store=postgres_server.url,
+        data_dir=str(tmp_path / "data"),
+        supervisor={"heartbeat_s": 0.2, "lease_grace_s": 1.0},
     )
     running = begin(local, folder=str(tmp_path))
     talking = local.submit("talk_until", folder=str(tmp_path))
@@ -285,7 +287,7 @@ def test_tasks_go_on_while_the_store_is_away(
 
 
 def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(start_local: StartLocal) -> None:
-    local = start_local(heartbeat_s=0.2, lease_grace_s=1.0)
+    local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 1.0})
     holding = local.submit("hold_the_gil", seconds=3)
     local.until_state(holding, State.RUNNING)
     assert local.run("add", a=1).state is State.SUCCEEDED
@@ -294,7 +296,7 @@ def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(sta
 
 
 def test_a_supervisor_whose_store_was_removed_leaves(start_local: StartLocal, tmp_path: Path) -> None:
-    local = start_local(heartbeat_s=0.2)
+    local = start_local(supervisor={"heartbeat_s": 0.2})
     assert local.run("add", a=1).state is State.SUCCEEDED
     supervisor = local.supervisor()
     (tmp_path / "tasks.db").unlink()
@@ -312,7 +314,7 @@ def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
 
 
 def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLocal) -> None:
-    local = start_local(lease_grace_s=1.0, max_runtime_s=2.0)
+    local = start_local(supervisor={"lease_grace_s": 1.0}, limits={"max_runtime_s": 2.0})
     pid = local.run("pid", {"queue": "one_by_one"}).result
     psutil.Process(pid).suspend()
     task = local.run("add", {"queue": "one_by_one"}, a=1)

@@ -12,7 +12,7 @@ from tests.mcp_server.harness import deploy
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """A store for all tests of a module."""
-    return deploy(tmp_path_factory.mktemp("interop"), idle_exit_s="0")
+    return deploy(tmp_path_factory.mktemp("interop"), supervisor__idle_exit_s="0")
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ FINAL = ("completed", "failed", "cancelled")
 def deploy(folder: Path, kind: str = "own", **settings: str) -> Deployment:
     """The servers of that kind on a store in the folder."""
     # A loaded machine is slower than the 5 s of the SDK's own name.
-    return Deployment(folder, (SCRIPT,), {"patience_s": "60", **settings}, {"SERVER_KIND": kind})
+    return Deployment(folder, (SCRIPT,), {"mcp__patience_s": "60", **settings}, {"SERVER_KIND": kind})
 
 
 def make_app() -> Backburner:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mcp.shared.exceptions import MCPError
 
 from backburner.errors import ConfigError
-from backburner.mcp.auth import JwtTokens, StaticTokens, hash_token
 from backburner.mcp.serving.run import check_bind, split_address
+from backburner.mcp.serving.tokens import JwtTokens, StaticTokens, hash_token
 from tests.deployment import Deployment
 from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
 
@@ -38,7 +38,7 @@ def token_file(folder: Path, **tokens: str) -> str:
 @pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
 async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, era: str) -> None:
     tokens = token_file(deployment.folder, alice="token-of-alice", bob="token-of-bob")
-    deployment.settings |= {"auth_tokens": tokens}
+    deployment.settings |= {"http__auth__tokens": tokens}
     with deployment.http() as server:
         async with (
             connect(server.url, era, token="token-of-alice") as alice,
@@ -60,7 +60,7 @@ async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, e
 
 
 async def test_without_a_token_nobody_comes_in(deployment: Deployment) -> None:
-    deployment.settings |= {"auth_tokens": token_file(deployment.folder, alice="token-of-alice")}
+    deployment.settings |= {"http__auth__tokens": token_file(deployment.folder, alice="token-of-alice")}
     with deployment.http() as server:
         async with httpx2.AsyncClient() as http:
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
@@ -92,7 +92,10 @@ def test_an_address_beyond_this_host_needs_tokens_or_an_explicit_word(
         check_bind(app, "::1")
         with pytest.raises(ConfigError, match="no tokens are configured"):
             check_bind(app, "0.0.0.0")
-    for settings in ({"allow_anonymous": "on"}, {"auth_tokens": token_file(tmp_path, alice="token")}):
+    for settings in (
+        {"http__allow_anonymous": "true"},
+        {"http__auth__tokens": token_file(tmp_path, alice="token")},
+    ):
         with deploy(tmp_path, **settings).app(make_app) as app:
             check_bind(app, "0.0.0.0")
 

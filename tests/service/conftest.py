@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backburner.config import Queue, Settings
+from backburner.config import LimitSettings, Queue, RetentionSettings, Settings
 from backburner.service import TaskService
 from backburner.store import Lease, Outcome, Started, Store
 from backburner.stores import open_store
@@ -62,7 +62,11 @@ def store(store_url: str, clock: FakeClock) -> Iterator[Store]:
 
 @pytest.fixture
 def settings(store_url: str) -> Settings:
-    settings = Settings(store=store_url, max_input_bytes=10_000, max_ttl_s=1000.0, ttl_s=100.0)
+    settings = Settings(
+        store=store_url,
+        limits=LimitSettings(max_input_bytes=10_000),
+        retention=RetentionSettings(max_ttl_s=1000.0, ttl_s=100.0),
+    )
     return replace(settings, queues={**settings.queues, "tiny": Queue(workers=1, max_length=2)})
 
 

@@ -10,7 +10,7 @@ import pytest
 from backburner.errors import BackburnerError, InvalidInputs, InvalidRequest
 from backburner.service import TaskService
 from backburner.store import Asked, Store, TaskQuery
-from backburner.task import InputRequest, Resources, new_task_id
+from backburner.task import Answer, InputRequest, Resources, new_task_id
 from backburner.tools import ToolSpec
 from tests.service.conftest import Worker
 
@@ -85,6 +85,14 @@ REFUSED: dict[str, tuple[str, Call]] = {
         lambda s: s.submit("add", {"a": 1}, resources=Resources(cpu=float("nan"))),
     ),
     "meta data over the limit": ("too_large", lambda s: s.submit("add", {"a": 1}, meta={"x": "y" * 10_001})),
+    "answers over the limit": (
+        "too_large",
+        lambda s: s.submit("add", {"a": 1}, answers={"x": Answer("accept", "y" * 10_001)}),
+    ),
+    "an answer that is not JSON": (
+        "invalid_json",
+        lambda s: s.submit("add", {"a": 1}, answers={"x": Answer("accept", object())}),
+    ),
     "a page of nothing": ("invalid_request", lambda s: s.list(limit=0)),
     "a page without end": ("invalid_request", lambda s: s.list(limit=10**9)),
     "an unknown state": ("invalid_request", lambda s: s.list(states=["asleep"])),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.config import Settings
+from backburner.config import RetentionSettings, Settings, SupervisorSettings
 from backburner.keeper import Keeper, Swept
 from backburner.lifecycle import State
 from backburner.service import TaskService
@@ -20,11 +20,8 @@ from tests.service.conftest import Worker
 def settings(store_url: str) -> Settings:
     return Settings(
         store=store_url,
-        lease_grace_s=30.0,
-        keeper_interval_s=5.0,
-        ttl_s=1000.0,
-        purge_after_s=100.0,
-        pack_logs_after_s=10.0,
+        supervisor=SupervisorSettings(lease_grace_s=30.0, keeper_interval_s=5.0),
+        retention=RetentionSettings(ttl_s=1000.0, purge_after_s=100.0, pack_logs_after_s=10.0),
     )
 
 
@@ -50,7 +47,7 @@ def test_one_keeper_works_at_a_time_and_another_takes_over(
     other = Keeper(store, settings, "k2", clock=clock)
     assert keeper.sweep() == Swept()
     assert other.sweep() is None
-    clock.advance(3 * settings.keeper_interval_s)
+    clock.advance(3 * settings.supervisor.keeper_interval_s)
     assert other.sweep() == Swept()
     assert keeper.sweep() is None
 

@@ -13,6 +13,8 @@ from tests.service.conftest import Worker
 
 CALLS: dict[str, Callable[[TaskService, str], Any]] = {
     "status": lambda service, task_id: service.status(task_id, owner="bob"),
+    "head": lambda service, task_id: service.head(task_id, owner="bob"),
+    "artifacts": lambda service, task_id: service.artifacts(task_id, owner="bob"),
     "logs": lambda service, task_id: service.logs(task_id, owner="bob"),
     "result": lambda service, task_id: service.result(task_id, owner="bob"),
     "cancel": lambda service, task_id: service.cancel(task_id, owner="bob"),

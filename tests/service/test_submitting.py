@@ -1,6 +1,6 @@
 """Submitting through the service: defaults, limits, idempotency, admission."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -9,9 +9,10 @@ from backburner.errors import IdempotencyConflict, QueueFull
 from backburner.lifecycle import State
 from backburner.service import TaskService
 from backburner.store import Store
-from backburner.task import Resources, Task, is_task_id
+from backburner.task import Answer, Caller, Resources, Task, is_task_id
+from backburner.task_request import TaskOptions, TaskRequest
 from backburner.testing import FakeClock
-from backburner.tools import Registry
+from backburner.tools import Registry, ToolSpec
 
 
 def test_a_submitted_task_has_what_the_tool_and_the_settings_say(
@@ -25,7 +26,7 @@ def test_a_submitted_task_has_what_the_tool_and_the_settings_say(
     assert task == status.task
     assert (task.owner, task.queue, task.target) == ("local", "cpu_standard", "module:lab#lab")
     assert (task.ttl_s, task.expires_at) == (100.0, clock.now_ms() + 100_000)
-    assert task.resources.max_runtime_s == service.settings.max_runtime_s
+    assert task.resources.max_runtime_s == service.settings.limits.max_runtime_s
 
 
 def test_a_tool_has_its_own_queue_time_to_live_and_time_limit(service: TaskService) -> None:
@@ -39,6 +40,47 @@ def test_a_caller_may_ask_for_other_limits(service: TaskService) -> None:
     ).task
     assert (task.queue, task.ttl_s) == ("gpu_small", 50)
     assert task.resources == Resources(max_runtime_s=2, memory_mb=64)
+
+
+def test_a_request_is_submitted_as_its_words_are(service: TaskService) -> None:
+    options: TaskOptions = {
+        "owner": "ann",
+        "queue": "gpu_small",
+        "priority": 3,
+        "ttl_s": 50,
+        "idempotency_key": "k",
+        "external_id": "job",
+        "parent_id": "tsk_parent",
+        "tags": ["x"],
+        "resources": Resources(memory_mb=64),
+        "traceparent": "00-aa-bb-01",
+        "answers": {"colour": Answer("accept", {"name": "red"})},
+        "caller": Caller("shop"),
+        "meta": {"ticket": 7},
+    }
+    assert options.keys() | {"tool_name", "inputs"} == {field.name for field in fields(TaskRequest)}
+    first = service.submit("add", {"a": 1}, **options)
+    again = service.submit_request(TaskRequest("add", {"a": 1}, **options))
+    assert (again.task, again.created) == (first.task, False)
+    assert (first.task.answers, first.task.caller) == (options["answers"], options["caller"])
+    assert first.task.meta == {"ticket": 7}
+
+
+def test_a_tool_says_how_its_tasks_are_isolated_and_what_their_results_are(
+    service: TaskService, tools: Registry
+) -> None:
+    tools.add(
+        ToolSpec(
+            "attached",
+            lambda inputs, context: None,
+            isolation="fresh",
+            result_kind="call_tool_result",
+            meta={"team": "a", "level": 1},
+        )
+    )
+    task = service.submit("attached", {}, meta={"level": 2}).task
+    assert (task.isolation, task.result_kind) == ("fresh", "call_tool_result")
+    assert task.meta == {"team": "a", "level": 2}
 
 
 @pytest.mark.parametrize("ttl_s", [10**6, float("inf"), 10**400])

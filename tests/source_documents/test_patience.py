@@ -1,8 +1,10 @@
 """How long calls of which client are held."""
 
+from typing import Any
+
 import pytest
 
-from backburner.config import Settings
+from backburner.config import McpSettings, Settings
 from backburner.errors import ConfigError
 from backburner.mcp.patience import patience_s
 
@@ -27,19 +29,20 @@ def test_each_client_has_its_patience(name: str, version: str, expected: float |
 
 
 def test_a_patience_that_is_set_holds_for_all_clients() -> None:
-    assert patience_s("cursor", "1", Settings(patience_s=5)) == 5
-    assert patience_s("Visual Studio Code", "1", Settings(patience_s=0)) == 0
+    assert patience_s("cursor", "1", Settings(mcp=McpSettings(patience_s=5))) == 5
+    assert patience_s("Visual Studio Code", "1", Settings(mcp=McpSettings(patience_s=0))) == 0
 
 
 def test_named_clients_can_be_set_by_version() -> None:
-    settings = Settings(client_patience="my-host@2.*=10m, My-Host=4s, cursor*=forever", patience_s=7)
+    chosen = {"my-host@2.*": "10m", "My-Host": "4s", "cursor*": "forever"}
+    settings = Settings.load("lab", {"mcp": {"client_patience": chosen, "patience_s": 7}}, {})
     assert patience_s("my-host", "2.1", settings) == 600
     assert patience_s("my-host", "1.9", settings) == 4
     assert patience_s("cursor-vscode", "1", settings) is None
     assert patience_s("other", "1", settings) == 7
 
 
-@pytest.mark.parametrize("text", ["cursor", "=5s", "cursor=soon"])
-def test_a_setting_that_cannot_be_read_is_named(text: str) -> None:
+@pytest.mark.parametrize("chosen", [{"cursor": "soon"}, {"cursor": -1}, ["cursor"], 5])
+def test_a_setting_that_cannot_be_read_is_named(chosen: Any) -> None:
     with pytest.raises(ConfigError, match="client_patience"):
-        patience_s("cursor", "1", Settings(client_patience=text))
+        Settings.load("lab", {"mcp": {"client_patience": chosen}}, {})

@@ -1,5 +1,6 @@
 """Adaptive answers: nobody times out, and a model needs few calls."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,8 @@ MINUTE_S = 1.0
 
 @pytest.fixture
 def pipe(deployment: Deployment) -> Iterator[Pipe]:
-    patience = {"hasty": f"{MINUTE_S}s", "beating": "6s", "patient": "forever"}
-    named = ", ".join(f"{client}={wait}" for client, wait in patience.items())
-    deployment.settings = {"client_patience": named}
+    patience = {"hasty": MINUTE_S, "beating": 6, "patient": "forever"}
+    deployment.settings = {"mcp__client_patience": json.dumps(patience)}
     with serving(deployment) as pipe:
         yield pipe
 

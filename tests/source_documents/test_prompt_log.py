@@ -132,7 +132,7 @@ def test_other_results_are_shown_as_json_and_tool_results_as_their_texts(
     plain = submit(store, clock, log, "plain")
     finish(store, plain, Succeeded('{"energy": -3.5}'))
     content = [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two\nlines"}]
-    whole = submit(store, clock, log, "whole", meta={"result": "mcp"})
+    whole = submit(store, clock, log, "whole", result_kind="call_tool_result")
     finish(store, whole, Succeeded(json.dumps({"content": content})))
     log.catch_up()
     texts = {line["requestId"]: line["prompt"]["markdown"] for line in lines(log)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def add_to(app: typer.Typer) -> None:
 
 def list_artifacts(place: Place, task_id: TaskId) -> None:
     """List the files that a task made."""
-    artifacts = _of_task(place, task_id)
+    artifacts = place.service.artifacts(task_id, owner=place.owner)
     if place.as_json:
         print_json({"task_id": task_id, "artifacts": record(artifacts)})
         return
@@ -82,7 +83,7 @@ def get_artifacts(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there")] = False,
 ) -> None:
     """Copy a task's files to a folder, and check each against its SHA-256."""
-    chosen = _choose(_of_task(place, task_id), task_id, names or [])
+    chosen = _choose(place.service.artifacts(task_id, owner=place.owner), names or [])
     output.mkdir(parents=True, exist_ok=True)
     fetched = []
     for artifact in chosen:
@@ -94,12 +95,7 @@ def get_artifacts(
         print_json({"task_id": task_id, "artifacts": fetched})
 
 
-def _of_task(place: Place, task_id: str) -> list[Artifact]:
-    place.service.status(task_id, owner=place.owner)  # so that another owner's task is no task
-    return place.store.artifacts(task_id)
-
-
-def _choose(artifacts: list[Artifact], task_id: str, names: list[str]) -> list[Artifact]:
+def _choose(artifacts: Sequence[Artifact], names: list[str]) -> list[Artifact]:
     from ..errors import ArtifactNotFound
 
     for name in names:

@@ -46,7 +46,9 @@ def bridge(
 
     settings = Settings.load("bridge")
     if patience is not None:
-        settings = dataclasses.replace(settings, patience_s=duration_s(patience, "patience"))
+        settings = settings.with_group(
+            dataclasses.replace(settings.mcp, patience_s=duration_s(patience, "patience"))
+        )
     target = server[0] if len(server) == 1 and "://" in server[0] else server
     try:
         asyncio.run(Bridge(target, settings=settings, token=token).run())

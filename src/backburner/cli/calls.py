@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +20,7 @@ from .watching import follow, view_for
 
 if TYPE_CHECKING:
     from ..service import TaskStatus
+    from ..task_request import TaskRequest
 
 Tool = Annotated[
     str, typer.Argument(metavar="TOOL", help="The tool", autocompletion=complete_tool, show_default=False)
@@ -99,8 +99,19 @@ def submit(
 
     The task is on disk when this returns, and goes on whatever happens to this terminal.
     """
-    words = {"inputs": inputs, "whole": whole, "queue": queue, "priority": priority, "tags": tags}
-    status = _submit(place, tool, {**words, "ttl": ttl, "max_runtime": max_runtime, "key": key})
+    request = _request(
+        place,
+        tool,
+        inputs=inputs,
+        whole=whole,
+        queue=queue,
+        priority=priority,
+        tags=tags,
+        ttl=ttl,
+        max_runtime=max_runtime,
+        key=key,
+    )
+    status = _submit(place, request)
     if place.as_json:
         print_json(submission_record(status))
         return
@@ -128,8 +139,19 @@ def call(
     The bar and the log go to stderr, the result to stdout. Ctrl-C only stops the watching: the
     task goes on, and you are told how to come back.
     """
-    words = {"inputs": inputs, "whole": whole, "queue": queue, "priority": priority, "tags": tags}
-    status = _submit(place, tool, {**words, "ttl": ttl, "max_runtime": max_runtime, "key": key})
+    request = _request(
+        place,
+        tool,
+        inputs=inputs,
+        whole=whole,
+        queue=queue,
+        priority=priority,
+        tags=tags,
+        ttl=ttl,
+        max_runtime=max_runtime,
+        key=key,
+    )
+    status = _submit(place, request)
     _see_through(place, status.task_id, tool, timeout)
 
 
@@ -142,31 +164,48 @@ def watch(place: Place, task_id: TaskId, timeout: Timeout = None) -> None:
     _see_through(place, task_id, status.task.tool_name, timeout)
 
 
-def _submit(place: Place, tool: str, options: Mapping[str, Any]) -> TaskStatus:
-    """Submit what the command line says. What cuts it short may come after the task was kept, so say so."""
-    from ..errors import EngineError
+def _request(
+    place: Place,
+    tool: str,
+    *,
+    inputs: list[str] | None,
+    whole: str | None,
+    queue: str | None,
+    priority: int,
+    tags: list[str] | None,
+    ttl: str | None,
+    max_runtime: str | None,
+    key: str | None,
+) -> TaskRequest:
+    """What the command line says, as a request. Raises UnknownTool, and what is wrong with the words."""
+    from ..task_request import TaskRequest
     from ..times import duration_s
 
     assert place.app is not None, "these verbs need an app"
     learn_tools(place.app)
     schema = place.app.tools.get(tool).input_schema
-    ttl, max_runtime = options["ttl"], options["max_runtime"]
-    inputs = read_inputs(options["inputs"] or (), options["whole"], schema)
     max_runtime_s = None if max_runtime is None else duration_s(max_runtime, "max_runtime")
+    return TaskRequest(
+        tool,
+        read_inputs(inputs or (), whole, schema),
+        owner=place.owner or LOCAL_OWNER,
+        queue=queue,
+        priority=priority,
+        tags=tags or (),
+        ttl_s=None if ttl is None else duration_s(ttl, "ttl"),
+        resources=Resources(max_runtime_s=max_runtime_s),
+        idempotency_key=key,
+    )
+
+
+def _submit(place: Place, request: TaskRequest) -> TaskStatus:
+    """Submit. What cuts it short may come after the task was kept, so say so."""
+    from ..errors import EngineError
+
     try:
-        return place.service.submit(
-            tool,
-            inputs,
-            owner=place.owner or LOCAL_OWNER,
-            queue=options["queue"],
-            priority=options["priority"],
-            tags=options["tags"] or (),
-            ttl_s=None if ttl is None else duration_s(ttl, "ttl"),
-            resources=Resources(max_runtime_s=max_runtime_s),
-            idempotency_key=options["key"],
-        )
+        return place.service.submit_request(request)
     except (KeyboardInterrupt, EngineError):
-        say(f"The task may have been kept; look with: {place.command('ls', '--tool', tool)}")
+        say(f"The task may have been kept; look with: {place.command('ls', '--tool', request.tool_name)}")
         raise
 
 

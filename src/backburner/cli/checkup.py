@@ -221,7 +221,7 @@ def _leases(place: Place) -> Iterator[Finding]:
     named = ", ".join(task.task_id for task in orphans[:3]) + (" …" if len(orphans) > 3 else "")
     message = f"{_tasks(len(orphans))} leased by workers that are gone: {named}"
     if live:
-        grace = span(place.settings.lease_grace_s)
+        grace = span(place.settings.supervisor.lease_grace_s)
         advice = f"A keeper retries or fails them within {grace} or so: look again then."
         yield Finding("leases", "warning", message, advice)
     else:

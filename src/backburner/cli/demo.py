@@ -77,7 +77,11 @@ class Show:
     def server(self) -> Iterator[None]:
         """The MCP server, as a process of its own; at the end its supervisor is told to leave too."""
         command = [sys.executable, "-m", "backburner.cli", "serve", _APP, "--http", self._url[7:]]
-        environment = {**os.environ, "BACKBURNER_STORE": self._store_url, "BACKBURNER_IDLE_EXIT_S": "5"}
+        environment = {
+            **os.environ,
+            "BACKBURNER_STORE": self._store_url,
+            "BACKBURNER_SUPERVISOR__IDLE_EXIT_S": "5",
+        }
         environment["XDG_STATE_HOME"] = str(self._folder)
         with (self._folder / "server.log").open("w") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

@@ -33,7 +33,7 @@ MEANINGS = {
 
 _KINDS: tuple[tuple[Exit, tuple[type[errors.BackburnerError], ...]], ...] = (
     (Exit.NOT_FOUND, (errors.TaskNotFound, errors.ArtifactNotFound)),
-    (Exit.UNFINISHED, (errors.NotFinished, errors.WaitTimeout)),
+    (Exit.UNFINISHED, (errors.NotFinished,)),
     (Exit.TROUBLE, (errors.StoreError, errors.EngineError, errors.QueueFull)),
 )
 

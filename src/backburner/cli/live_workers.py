@@ -26,7 +26,7 @@ def live_workers(place: Place) -> list[Worker]:
 
     Those of a supervisor whose lock is free are dead, however lately they were heard.
     """
-    oldest = (time.time() - place.settings.lease_grace_s) * 1000
+    oldest = (time.time() - place.settings.supervisor.lease_grace_s) * 1000
     dead = _ids_of_the_dead(place)
     return [
         worker

@@ -172,7 +172,7 @@ def _tool(place: Place, spec: Any) -> dict[str, Any]:
         "tool_name": spec.name,
         "description": spec.description,
         "queue": spec.queue or place.settings.default_queue,
-        "max_runtime_s": spec.timeout_s or place.settings.max_runtime_s,
+        "max_runtime_s": spec.timeout_s or place.settings.limits.max_runtime_s,
         "max_attempts": spec.retry.max_attempts,
         "task": spec.task,
         "answer": spec.answer,

@@ -190,7 +190,7 @@ def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
     if settings.store.startswith("sqlite:///") and not create and not sqlite_path(settings.store).exists():
         reason = "there is no such file; `backburner migrate` makes a new store"
         raise StoreError(store=settings.store, reason=reason)
-    store = open_store(settings.store, synchronous=settings.synchronous)
+    store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     folder = data_dir(settings, store.url)
     service = TaskService(store, Registry(), settings, tasks_folder=tasks_folder(folder))
     return Place(where, settings, service, folder)

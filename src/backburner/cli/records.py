@@ -83,7 +83,7 @@ def result_record(outcome: TaskResult) -> dict[str, Any]:
 def value_of(outcome: TaskResult) -> Any:
     """What the tool returned. A tool of an attached server returned a `CallToolResult`: its contents."""
     value = outcome.task.result
-    if outcome.task.meta.get("result") != "mcp" or not isinstance(value, dict):
+    if outcome.task.result_kind == "value" or not isinstance(value, dict):
         return value
     if value.get("structuredContent") is not None:
         return value["structuredContent"]

@@ -45,5 +45,5 @@ def serve(
         return
     host, port = split_address(http)
     if allow_anonymous:
-        bb.settings = dataclasses.replace(bb.settings, allow_anonymous="on")
+        bb.settings = bb.settings.with_group(dataclasses.replace(bb.settings.http, allow_anonymous=True))
     run_http(bb, host, port, log_level=log_level)

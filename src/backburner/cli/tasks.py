@@ -141,8 +141,8 @@ def cancel(
 ) -> None:
     """Ask for tasks to be stopped; harmless for those that are finished.
 
-    A running tool is told first, and killed if it does not end within cancel_grace_s. With --json there
-    is a line of JSON for each task.
+    A running tool is told first, and killed if it does not end within supervisor.cancel_grace_s. With
+    --json there is a line of JSON for each task.
     """
     for task_id in task_ids:
         status = place.service.cancel(task_id, owner=place.owner, reason=reason)

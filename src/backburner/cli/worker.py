@@ -58,12 +58,14 @@ def worker(
     """Work on the tasks of an app's store, in the foreground.
 
     There is one supervisor for each store and host. Ctrl-C or SIGTERM lets the tasks under way
-    finish, for at most drain_grace_s; a second one hands them back to the queue at once.
+    finish, for at most supervisor.drain_grace_s; a second one hands them back to the queue at once.
     """
     from ..times import duration_s
 
     with opened(dataclasses.replace(where, target=target), tools=True, create=True) as place:
-        settings = dataclasses.replace(place.settings, idle_exit_s=duration_s(idle_exit, "idle_exit"))
+        settings = place.settings.with_group(
+            dataclasses.replace(place.settings.supervisor, idle_exit_s=duration_s(idle_exit, "idle_exit"))
+        )
         _supervise(place, _only(settings, queues or ()))
 
 
@@ -87,8 +89,8 @@ def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
 
 def _supervise(place: Place, settings: Settings) -> None:
     """Run the supervisor under its lock until a signal, or until it was idle for long."""
-    from ..engines.local import SupervisorLock, sign_lock
-    from ..engines.local.supervisor import Supervisor
+    from ..engines.local import SupervisorLock
+    from ..supervise import supervise
 
     lock = SupervisorLock(place.data_dir)
     held = lock.take()
@@ -97,12 +99,13 @@ def _supervise(place: Place, settings: Settings) -> None:
         say(f"A supervisor works on this store already: pid {pid}. Stop it with: kill {pid}", "red")
         raise typer.Exit(Exit.TROUBLE)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    supervisor_id = sign_lock(held)
     assert place.app is not None, "this verb needs an app"
     slots = ", ".join(f"{name} {queue.workers}" for name, queue in settings.queues.items() if queue.workers)
-    began = f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish."
-    supervisor = Supervisor(place.store, settings, place.data_dir, supervisor_id, targets=(place.app.target,))
-    supervisor.run(on_ready=lambda: say(began))
+
+    def greet(supervisor_id: str) -> None:
+        say(f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish.")
+
+    supervise(place.store, settings, place.data_dir, held, [place.app.target], on_ready=greet)
     say("The worker has ended; what was under way is finished or back in its queue.")
 
 
@@ -111,9 +114,10 @@ def run_task(place: Place, task_id: TaskId) -> None:
 
     A task that is not waiting, because another got it first, is left alone (exit code 0).
     """
-    from .one_task import run_one
+    from .. import supervise
 
-    leased = run_one(place, task_id)
+    task = place.service.status(task_id, owner=None).task
+    leased = supervise.run_task(place.store, place.settings, place.data_dir, task)
     task = place.store.get(task_id)
     if place.as_json:
         print_json({"task_id": task_id, "state": str(task.state), "leased": leased})

@@ -1,4 +1,4 @@
-"""Tasks as a request may see them: what every surface does with the TaskService."""
+"""Tasks as a request may see them: what every dialect does with the TaskService."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from ..config import Settings
 from ..errors import BackburnerError, TaskNotFound
 from ..lifecycle import State
 from ..service import TaskService, TaskStatus
+from ..task import Answer, TaskHead
+from ..task_request import TaskRequest
 from ..tools import ToolSpec
-from .auth import caller_of_request, owner_of_request
 from .links import Links
 from .outcomes import call_tool_result
+from .owner import caller_of_request, owner_of_request
 from .request import RequestContext, arguments_of, request_meta
 
 
@@ -36,7 +38,7 @@ class TaskAccess:
 
     @cached_property
     def links(self) -> Links:
-        return Links(self.app.store, self.settings.public_url, self.settings.artifact_link_s)
+        return Links(self.app.store, self.settings.http.public_url, self.settings.http.artifact_link_s)
 
     def wake(self) -> None:
         """Open the store and get the work going, in the background; only the first call does anything."""
@@ -61,33 +63,36 @@ class TaskAccess:
         spec: ToolSpec,
         *,
         ttl_s: float | None = None,
-        answers: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Answer] | None = None,
         external_id: str | None = None,
     ) -> TaskStatus:
         """Make the task of a `tools/call` request; it is on disk when this returns."""
         await self.ready()
         traceparent = request_meta(ctx).get("traceparent")
-        meta: dict[str, Any] = {}
-        if answers:
-            meta["answers"] = dict(answers)
-        caller = caller_of_request()
-        if caller is not None:
-            meta["caller"] = caller
-        return await self.service.aio.submit(
+        request = TaskRequest(
             spec.name,
             arguments_of(ctx),
             owner=owner_of_request(),
             ttl_s=ttl_s,
             external_id=external_id,
             traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
-            meta=meta,
+            answers=answers or {},
+            caller=caller_of_request(),
         )
+        return await self.service.aio.submit_request(request)
 
     # -- reading
 
     async def status(self, task_id: str) -> TaskStatus:
         """Raises TaskNotFound, also for another owner's task and an expired one."""
         return present(await self.service.aio.status(task_id, owner=owner_of_request()))
+
+    async def head(self, task_id: str) -> TaskHead:
+        """As `status`, for those who need no more than to know that the task is there."""
+        head = await self.service.aio.head(task_id, owner=owner_of_request())
+        if head.state is State.EXPIRED:
+            raise TaskNotFound(task_id=task_id)
+        return head
 
     async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
         """The `CallToolResult` of a task that has one."""

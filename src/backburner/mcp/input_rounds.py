@@ -18,10 +18,10 @@ from ..answers import check_answers
 from ..context import elicitation
 from ..errors import InvalidAnswer
 from ..service import TaskStatus
-from ..task import InputRequest
+from ..task import Answer, InputRequest
 from ..tools import ToolSpec
 from .access import TaskAccess
-from .auth import owner_of_request
+from .owner import owner_of_request
 from .request import RequestContext, arguments_of, declares, is_modern, missing_capability
 
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
@@ -47,7 +47,7 @@ class InputRounds:
 
     async def ask_first(
         self, ctx: RequestContext, spec: ToolSpec
-    ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    ) -> tuple[dict[str, Any] | None, dict[str, Answer]]:
         """What the tool asks before it begins: the result that asks, if it is still to be asked, and answers.
 
         Raises MCPError when the client cannot be asked.
@@ -65,9 +65,7 @@ class InputRounds:
         except InvalidAnswer:
             checked = {}  # ask once more, rather than fail a call that has not begun
         if all(question.key in checked for question in asked):
-            return None, {
-                key: {"action": action, "content": content} for key, (action, content) in checked.items()
-            }
+            return None, {key: Answer(action, content) for key, (action, content) in checked.items()}
         if not declares(ctx, _ELICITATION):
             raise missing_capability({"elicitation": {}})
         return {"resultType": "input_required", "inputRequests": input_requests(asked)}, {}

@@ -52,9 +52,5 @@ def result_uri(task_id: str) -> str:
     return f"task://{task_id}/result"
 
 
-def logs_uri(task_id: str) -> str:
-    return f"task://{task_id}/logs"
-
-
 def artifact_uri(artifact: Artifact) -> str:
     return f"task://{artifact.task_id}/artifacts/{artifact.artifact_id}/{quote(artifact.name, safe='')}"

@@ -26,7 +26,7 @@ from .access import TaskAccess
 from .completion import answer_completion
 from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
-from .outcomes import MCP_RESULT, error_as_result
+from .outcomes import error_as_result
 from .progress_tokens import CallToken, ProgressTokens
 from .request import (
     RequestContext,
@@ -54,7 +54,7 @@ class TaskMiddleware:
         self._access = TaskAccess(app)
         self._slow_tools = slow_tools
         self._awake = False
-        self._tokens = ProgressTokens(silence_s=app.settings.progress_silence_s)
+        self._tokens = ProgressTokens(silence_s=app.settings.mcp.progress_silence_s)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
         #: The tools that the dialects add to the server's, by name.
@@ -128,7 +128,7 @@ class TaskMiddleware:
         tools = [self._described(ctx, tool) for tool in result["tools"]]
         if not result.get("nextCursor"):
             # The server's own tools come first, since some clients try the first tool of a list.
-            functions = (spec for spec in self._access.app.tools if spec.meta.get("result") != MCP_RESULT)
+            functions = (spec for spec in self._access.app.tools if spec.result_kind == "value")
             tools += (self._described(ctx, _listed_function(spec)) for spec in functions)
             tools += (tool.listed for tool in self.own_tools.values())
         return {**result, "tools": tools}

@@ -13,10 +13,6 @@ from ..service import TaskResult
 from ..task import Artifact, Task
 from .links import Links, artifact_uri, result_uri
 
-#: What a task's `meta["result"]` says when its result is a whole `CallToolResult` of an attached server,
-#: and not the plain value that a function returned.
-MCP_RESULT = "mcp"
-
 
 def tool_raised(task: Task) -> bool:
     """Whether the task failed because its tool did, and not because it could not be run."""
@@ -56,7 +52,7 @@ def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
     large = large_result(task, outcome.artifacts)
     if large is not None:
         result = _preview_result(task, large, links)
-    elif task.meta.get("result") == MCP_RESULT:
+    elif task.result_kind == "call_tool_result":
         result = dict(task.result)
     else:
         result = value_result(task.result)

@@ -6,20 +6,16 @@ So where reports disagree, the shorter one stands here.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from fnmatch import fnmatchcase
-from functools import lru_cache
 
-from ..config import Settings
-from ..errors import ConfigError
-from ..times import duration_s
+from ..config import McpSettings, Settings
 from .request import RequestContext
 
 #: The client waits for as long as it takes.
 FOREVER = None
 
-_DEFAULT_S = next(entry.default for entry in dataclasses.fields(Settings) if entry.name == "patience_s")
+_DEFAULT_S = McpSettings().patience_s
 #: So much of a client's limit may pass before the handle must be on its way.
 _MARGIN = 0.8
 
@@ -49,35 +45,20 @@ def patience_s(client_name: str, client_version: str, settings: Settings) -> flo
     """How long to hold a call before the client must have something in hand; None: to its end.
 
     First what `client_patience` says of the client, then `patience_s` where it is set, then what
-    is known of clients by that name. Raises ConfigError for a `client_patience` that cannot be read.
+    is known of clients by that name.
     """
     name, version = client_name.casefold(), client_version
-    for pattern, version_pattern, seconds in _overrides(settings.client_patience):
-        if fnmatchcase(name, pattern) and fnmatchcase(version, version_pattern):
-            return seconds
-    if settings.patience_s != _DEFAULT_S:
-        return settings.patience_s
-    patience: float | None = settings.patience_s
+    for client, chosen in settings.mcp.client_patience.items():
+        pattern, _, version_pattern = client.partition("@")
+        if fnmatchcase(name, pattern.casefold()) and fnmatchcase(version, version_pattern or "*"):
+            return FOREVER if isinstance(chosen, str) else chosen
+    if settings.mcp.patience_s != _DEFAULT_S:
+        return settings.mcp.patience_s
+    patience: float | None = settings.mcp.patience_s
     for pattern, since, limit in _LIMITS:
         if fnmatchcase(name, pattern) and _numbers(version) >= since:
             patience = None if limit is None else limit * _MARGIN
     return patience
-
-
-@lru_cache(maxsize=8)
-def _overrides(text: str) -> tuple[tuple[str, str, float | None], ...]:
-    """`name@version=time, …`: both names may have `*`, the version may be left out, the time be `forever`."""
-    read = []
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        client, equals, time = entry.rpartition("=")
-        if not equals or not client.strip():
-            reason = f"{entry!r} is not of the form name=time or name@version=time"
-            raise ConfigError(setting="client_patience", reason=reason)
-        name, _, version = client.strip().partition("@")
-        forever = time.strip().casefold() == "forever"
-        seconds = FOREVER if forever else duration_s(time.strip(), "client_patience")
-        read.append((name.casefold(), version or "*", seconds))
-    return tuple(read)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

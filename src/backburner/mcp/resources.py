@@ -28,9 +28,9 @@ from ..service import TaskService
 from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
-from .auth import owner_of_request
 from .jsonrpc_errors import jsonrpc_errors
 from .outcomes import large_result
+from .owner import owner_of_request
 from .request import RequestContext, as_dict, completed, is_modern, validate
 from .server_dialect import Around
 
@@ -114,7 +114,7 @@ class TaskResources:
                 text = "".join(_log_lines(service, task_id, owner)).encode()
                 return _text(uri, text, part, "text/plain")
             case ["artifacts", artifact_id, _name]:
-                service.status(task_id, owner=owner)
+                service.head(task_id, owner=owner)
                 artifact = service.store.artifact(artifact_id)
                 if artifact.task_id != task_id:
                     raise ArtifactNotFound(artifact_id=artifact_id)
@@ -155,14 +155,13 @@ def _range_of(uri: str, query: str) -> _Range:
 
 
 def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
+    service.head(task_id, owner=owner)
     lines: list[str] = []
-    cursor = None
-    while True:
-        page = service.logs(task_id, owner=owner, cursor=cursor, limit=_LOG_PAGE)
-        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page.lines)
-        if not page.truncated:
-            return lines
-        cursor = page.next_cursor
+    last = 0
+    while page := service.store.logs(task_id, last, _LOG_PAGE):
+        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page)
+        last = page[-1].seq
+    return lines
 
 
 def _text(uri: str, whole: bytes, part: _Range, kind: str) -> dict[str, Any]:

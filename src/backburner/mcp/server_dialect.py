@@ -13,6 +13,7 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult
 from pydantic import BaseModel
 
+from ..task import Answer
 from ..tools import ToolSpec
 from .progress_tokens import CallToken
 from .request import RequestContext
@@ -55,7 +56,7 @@ class SlowCall:
     ctx: RequestContext
     spec: ToolSpec
     token: CallToken
-    answers: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
 
 
 class ServerDialect:

@@ -12,7 +12,6 @@ from mcp.server.context import CallNext
 
 from ..app import Backburner
 from ..tools import Run, ToolSpec, tool_options
-from .outcomes import MCP_RESULT
 from .request import RequestContext, as_dict
 
 #: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
@@ -105,4 +104,4 @@ class SlowTools:
 
     def _spec(self, name: str, **described: Any) -> ToolSpec:
         options = tool_options(name, **(self._options(name) or {}))
-        return ToolSpec(name, self._run_of(name), meta={"result": MCP_RESULT}, **{**described, **options})
+        return ToolSpec(name, self._run_of(name), result_kind="call_tool_result", **{**described, **options})

@@ -11,7 +11,7 @@ from ..store import TimedOut
 from ..task import TaskError
 from . import tasks
 from .transaction import Row, Transaction
-from .working import end, lost, record
+from .working import end, lost
 
 #: A holder gets this long past the time limit to end its task itself.
 TIMEOUT_MARGIN_MS = 60_000
@@ -53,7 +53,7 @@ def expire(tx: Transaction, limit: int) -> list[str]:
             continue
         tasks.drop_outputs(tx, task_id)
         tx.run("expire_task", task_id=task_id, state=after, now=tx.now)
-        record(tx, task_id, row["attempt"], Signal.EXPIRE, row["state"], after, None)
+        tx.record(task_id, row["attempt"], Signal.EXPIRE, row["state"], after, None)
         touched.append(task_id)
     return touched
 

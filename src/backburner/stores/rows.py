@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 from .. import json_text
 from ..lifecycle import State
 from ..task import (
+    Answer,
     Artifact,
     Attempt,
+    Caller,
     Event,
     InputRequest,
+    Isolation,
     LogLine,
     NewTask,
     Progress,
     Resources,
+    ResultKind,
     Retry,
     Task,
     TaskError,
@@ -44,7 +49,7 @@ def new_task_parameters(new: NewTask) -> dict[str, Any]:
         "tags_json": encode(list(new.tags)),
         "resources_json": _sparse(new.resources),
         "retry_json": _sparse(new.retry),
-        "meta_json": encode(dict(new.meta)),
+        "meta_json": _meta_json(new),
         "traceparent": new.traceparent,
         "hint_s": new.hint_s,
         "estimate_s": new.estimate_s,
@@ -59,6 +64,58 @@ def new_task_parameters(new: NewTask) -> dict[str, Any]:
 def _sparse(record: Resources | Retry) -> str:
     values = ((name, getattr(record, name)) for name in record.__slots__)
     return encode({name: value for name, value in values if value is not None})
+
+
+# `meta_json` holds the caller's own keys, and beside them fields that have no column. It keeps this shape, so
+# that a process of an earlier release that is still at work on the store reads a task right, and its tasks
+# are read right here.
+
+_KEYS = ("isolation", "result", "answers", "caller")
+#: Where the caller's own keys are that are named like one of these, or like this.
+_ASIDE = "own"
+
+
+def _from_tool(isolation: Isolation, result_kind: ResultKind) -> dict[str, Any]:
+    said = {"isolation": isolation}
+    return said if result_kind == "value" else {**said, "result": "mcp"}
+
+
+# Most callers say nothing of the kind; what their tools say is one of a few texts.
+_PLAIN = {said: encode(_from_tool(*said)) for said in product(get_args(Isolation), get_args(ResultKind))}
+_FROM_PLAIN = {text: {"isolation": said[0], "result_kind": said[1]} for said, text in _PLAIN.items()}
+
+
+def _meta_json(new: NewTask) -> str:
+    if not (new.meta or new.answers or new.caller):
+        return _PLAIN[new.isolation, new.result_kind]
+    kept = dict(new.meta)
+    if aside := {key: kept.pop(key) for key in (*_KEYS, _ASIDE) if key in kept}:
+        kept[_ASIDE] = aside
+    kept.update(_from_tool(new.isolation, new.result_kind))
+    if new.answers:
+        kept["answers"] = {key: answer.to_dict() for key, answer in new.answers.items()}
+    if new.caller is not None:
+        kept["caller"] = new.caller.to_dict()
+    return encode(kept)
+
+
+def _from_meta_json(text: str) -> dict[str, Any]:
+    """The fields of a task that its `meta_json` says."""
+    if text in _FROM_PLAIN:
+        return _FROM_PLAIN[text]
+    kept = decode(text)
+    answers, caller = kept.get("answers") or {}, kept.get("caller")
+    own = {key: value for key, value in kept.items() if key not in _KEYS and key != _ASIDE}
+    try:
+        return {
+            "isolation": "fresh" if kept.get("isolation") == "fresh" else "warm",
+            "result_kind": "call_tool_result" if kept.get("result") == "mcp" else "value",
+            "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
+            "caller": None if caller is None else Caller.from_dict(caller),
+            "meta": {**own, **kept.get(_ASIDE, {})},
+        }
+    except (AttributeError, KeyError, TypeError):
+        return {"meta": kept}  # an earlier release let callers have these keys for something else
 
 
 def task(row: Row) -> Task:
@@ -88,7 +145,7 @@ def task(row: Row) -> Task:
         parent_id=row["parent_id"],
         estimate_s=row["estimate_s"],
         traceparent=row["traceparent"],
-        meta=decode(row["meta_json"]),
+        **_from_meta_json(row["meta_json"]),
         ready_at=row["ready_at"],
         started_at=row["started_at"],
         heartbeat_at=row["heartbeat_at"],

@@ -10,7 +10,7 @@ from ..clock import Clock
 from ..errors import ArtifactNotFound, LeaseLost
 from ..lifecycle import State
 from ..store import Change, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
-from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, Worker
+from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, TaskHead, Worker
 from . import keeping, rows, tasks, working
 from .transaction import Transaction
 
@@ -50,6 +50,9 @@ class SqlStore(ABC):
 
     def get(self, task_id: str, owner: str | None = None) -> Task:
         return self._read(lambda tx: tasks.get(tx, task_id, owner))
+
+    def head(self, task_id: str, owner: str | None = None) -> TaskHead:
+        return self._read(lambda tx: tasks.head(tx, task_id, owner))
 
     def find(self, external_id: str, owner: str) -> Task | None:
         row = self._read(lambda tx: tx.one("find_external", external_id=external_id, owner=owner))

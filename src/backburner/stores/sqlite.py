@@ -48,7 +48,9 @@ class SqliteStore(SqlStore):
 
     def __init__(self, url: str, *, clock: Clock | None = None, synchronous: str = "full") -> None:
         if synchronous not in ("full", "normal"):
-            raise ConfigError(setting="synchronous", reason=f"{synchronous!r} is neither 'full' nor 'normal'")
+            raise ConfigError(
+                setting="sqlite.synchronous", reason=f"{synchronous!r} is neither 'full' nor 'normal'"
+            )
         self.clock = clock or SystemClock()
         self._temporary = tempfile.mkdtemp(prefix="backburner-") if url in ("sqlite://", "sqlite:") else None
         self.path = Path(self._temporary, "tasks.db") if self._temporary else sqlite_path(url)

@@ -1,7 +1,8 @@
 """Named SQL statements, read from the `.sql` files beside this module.
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
-in place of `{…}` in statements and in other fragments. Parameters are written `:name`.
+in place of `{…}` in statements and in other fragments. `{leased}` and `{unfinished}` are lists of
+states, from the lifecycle. Parameters are written `:name`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,20 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from ..lifecycle import LEASED, State
+
 _BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = ("tasks", "leases", "outputs", "keeping")
+
+
+def _listed(states: frozenset[State]) -> str:
+    """The states as literals, since a planner cannot match a parameter with a partial index."""
+    return ", ".join(f"'{state}'" for state in State if state in states)
+
+
+_STATES = {"leased": _listed(LEASED), "unfinished": _listed(LEASED | {State.QUEUED})}
 
 
 def _blocks(text: str) -> list[tuple[str, str, str]]:
@@ -32,7 +43,7 @@ def _fill(body: str, fragments: dict[str, str]) -> str:
 @cache
 def statements(dialect: str) -> dict[str, str]:
     """All statements for `sqlite` or `postgres`, by name, with parameters as its driver wants them."""
-    found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
+    found: dict[str, dict[str, str]] = {"name": {}, "fragment": dict(_STATES)}
     for file in (*_SHARED, dialect):
         for kind, name, body in _blocks((files(__package__) / "sql" / f"{file}.sql").read_text("utf-8")):
             if name in found[kind]:

@@ -12,10 +12,9 @@ from typing import Any
 from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import Submission, TaskQuery
-from ..task import LogLine, NewTask, Task, first_task_id
+from ..task import LogLine, NewTask, Task, TaskHead, first_task_id
 from . import rows
 from .transaction import Row, Transaction
-from .working import record
 
 #: What a caller is told to wait when a queue is full and nothing better is known.
 FULL_QUEUE_WAIT_S = 5
@@ -41,7 +40,7 @@ def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
         return same
     seq = inserted["seq"]
     tx.many("insert_tag", [{"owner": new.owner, "tag": tag, "seq": seq} for tag in new.tags])
-    record(tx, new.task_id, 0, "submit", None, State.QUEUED, None)
+    tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
     tx.topics.add(f"queue:{new.queue}")
     return Submission(as_submitted(new, seq), created=True, position=int(length["ahead"]) + 1)
 
@@ -86,6 +85,10 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         parent_id=new.parent_id,
         estimate_s=new.estimate_s,
         traceparent=new.traceparent,
+        isolation=new.isolation,
+        result_kind=new.result_kind,
+        answers=new.answers,
+        caller=new.caller,
         meta=new.meta,
         expires_at=new.expires_at,
     )
@@ -95,10 +98,20 @@ def as_submitted(new: NewTask, seq: int) -> Task:
 
 
 def get(tx: Transaction, task_id: str, owner: str | None = None) -> Task:
-    row = tx.one("get_task", task_id=task_id)
+    return rows.task(_seen(tx, "get_task", task_id, owner))
+
+
+def head(tx: Transaction, task_id: str, owner: str | None = None) -> TaskHead:
+    row = _seen(tx, "task_head", task_id, owner)
+    return TaskHead(task_id, row["owner"], State(row["state"]), row["attempt"])
+
+
+def _seen(tx: Transaction, statement: str, task_id: str, owner: str | None) -> Row:
+    """The row of a task that `owner` may see. Raises TaskNotFound."""
+    row = tx.one(statement, task_id=task_id)
     if row is None or (owner is not None and row["owner"] != owner):
         raise TaskNotFound(task_id=task_id)
-    return rows.task(row)
+    return row
 
 
 def position(tx: Transaction, task: Task, limit: int) -> int | None:
@@ -171,15 +184,8 @@ def logs(tx: Transaction, task_id: str, after: int, limit: int) -> list[LogLine]
 # -- steering ------------------------------------------------------------------------------------
 
 
-def _locked(tx: Transaction, task_id: str, owner: str | None) -> Row:
-    row = tx.one("lock_task", task_id=task_id)
-    if row is None or (owner is not None and row["owner"] != owner):
-        raise TaskNotFound(task_id=task_id)
-    return row
-
-
 def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None) -> Task:
-    row = _locked(tx, task_id, owner)
+    row = _seen(tx, "lock_task", task_id, owner)
     before = State(row["state"])
     after = next_state(before, Signal.CANCEL)
     if after is not None:
@@ -199,13 +205,13 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
                 metrics_json=None,
             )
         detail = {"reason": reason} if reason else {}
-        record(tx, task_id, row["attempt"], Signal.CANCEL, before, after, row["worker_id"], **detail)
+        tx.record(task_id, row["attempt"], Signal.CANCEL, before, after, row["worker_id"], **detail)
         tx.topics.add(f"steer:{task_id}")
     return get(tx, task_id)
 
 
 def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None) -> Task:
-    row = _locked(tx, task_id, owner)
+    row = _seen(tx, "lock_task", task_id, owner)
     before = State(row["state"])
     after = next_state(before, Signal.ANSWER)
     if after is None:  # nobody waits for it any more
@@ -229,12 +235,12 @@ def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]]
         open_questions = tx.one("open_questions", task_id=task_id, attempt=row["attempt"])
         if open_questions is not None and open_questions["open"] == 0:
             tx.run("move_task", task_id=task_id, state=after, now=tx.now, worker_id=row["worker_id"])
-            record(tx, task_id, row["attempt"], Signal.ANSWER, before, after, row["worker_id"], keys=taken)
+            tx.record(task_id, row["attempt"], Signal.ANSWER, before, after, row["worker_id"], keys=taken)
     return get(tx, task_id)
 
 
 def retry(tx: Transaction, task_id: str, owner: str | None) -> Task:
-    row = _locked(tx, task_id, owner)
+    row = _seen(tx, "lock_task", task_id, owner)
     before = State(row["state"])
     after = next_state(before, Signal.RETRY)
     if after is None or before not in TERMINAL:
@@ -242,13 +248,13 @@ def retry(tx: Transaction, task_id: str, owner: str | None) -> Task:
     tx.run(
         "requeue_task", task_id=task_id, state=after, now=tx.now, ready_at=None, failures=0, error_json=None
     )
-    record(tx, task_id, row["attempt"], Signal.RETRY, before, after, None, by="caller")
+    tx.record(task_id, row["attempt"], Signal.RETRY, before, after, None, by="caller")
     tx.topics.add(f"queue:{row['queue']}")
     return get(tx, task_id)
 
 
 def delete(tx: Transaction, task_id: str, owner: str | None) -> None:
-    row = _locked(tx, task_id, owner)
+    row = _seen(tx, "lock_task", task_id, owner)
     if State(row["state"]) not in TERMINAL:
         raise NotAllowedNow(task_id=task_id, state=row["state"], signal="be deleted; cancel it first")
     forget(tx, task_id, row["seq"])

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
+from .. import json_text
 from ..errors import BackburnerError
+from ..lifecycle import Signal, State
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
@@ -45,6 +47,30 @@ class Transaction:
     def many(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             self._connection.executemany(self._statements[name], rows)
+
+    def record(
+        self,
+        task_id: str,
+        attempt: int,
+        signal: Signal | str,
+        before: str | None,
+        after: State,
+        worker: str | None,
+        **detail: Any,
+    ) -> None:
+        """Write one line of a task's audit trail, and announce it."""
+        self.run(
+            "insert_event",
+            task_id=task_id,
+            ts=self.now,
+            attempt=attempt,
+            signal=signal,
+            from_state=before,
+            to_state=after,
+            worker_id=worker,
+            detail_json=json_text.encode(detail) if detail else None,
+        )
+        self.topics.add(f"task:{task_id}")
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

@@ -113,7 +113,7 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
     task_id = row["task_id"]
     tx.run("lease_task", seq=row["seq"], state=state, attempt=attempt, worker_id=worker, now=tx.now)
     tx.run("insert_attempt", task_id=task_id, attempt=attempt, worker_id=worker, now=tx.now)
-    record(tx, task_id, attempt, Signal.CLAIM, row["state"], state, worker)
+    tx.record(task_id, attempt, Signal.CLAIM, row["state"], state, worker)
     task = rows.task(
         {
             **dict(row),
@@ -139,31 +139,6 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
 
 
 # -- moving through the lifecycle ----------------------------------------------------------------
-
-
-def record(
-    tx: Transaction,
-    task_id: str,
-    attempt: int,
-    signal: Signal | str,
-    before: str | None,
-    after: State,
-    worker: str | None,
-    **detail: Any,
-) -> None:
-    """One line of the audit trail, and the news of it."""
-    tx.run(
-        "insert_event",
-        task_id=task_id,
-        ts=tx.now,
-        attempt=attempt,
-        signal=signal,
-        from_state=before,
-        to_state=after,
-        worker_id=worker,
-        detail_json=rows.encode(detail) if detail else None,
-    )
-    tx.topics.add(f"task:{task_id}")
 
 
 def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
@@ -222,7 +197,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         detail["reason"] = outcome.reason
     if delay_s is not None and after is State.QUEUED:
         detail["delay_s"] = delay_s
-    record(tx, task_id, row["attempt"], signal, before, after, row["worker_id"], **detail)
+    tx.record(task_id, row["attempt"], signal, before, after, row["worker_id"], **detail)
     return after
 
 
@@ -273,7 +248,7 @@ def _start(tx: Transaction, lease: Lease, task: dict[str, Any], started: Started
         tx.run("start_attempt", **key, now=tx.now, started_at=at, pid=started.pid)
         _move(tx, lease, task, Signal.START, "start_task", started_at=at, timeout_at=started.timeout_at)
     elif after := next_state(State(task["state"]), Signal.START):
-        record(tx, lease.task_id, lease.attempt, Signal.START, task["state"], after, task["worker_id"])
+        tx.record(lease.task_id, lease.attempt, Signal.START, task["state"], after, task["worker_id"])
         task["state"] = after
 
 
@@ -330,14 +305,14 @@ def _move(
     if after is None:
         return
     tx.run(statement, task_id=lease.task_id, state=after, now=tx.now, **parameters)
-    record(tx, lease.task_id, lease.attempt, signal, before, after, task["worker_id"])
+    tx.record(lease.task_id, lease.attempt, signal, before, after, task["worker_id"])
     task["state"] = after
 
 
 def heartbeat(tx: Transaction, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
     views = []
     for lease in leases:
-        row = tx.one("current_attempt", task_id=lease.task_id)
+        row = tx.one("task_head", task_id=lease.task_id)
         held = row is not None and row["attempt"] == lease.attempt and row["state"] in LEASED
         if held:
             tx.run("beat", task_id=lease.task_id, attempt=lease.attempt, now=tx.now)

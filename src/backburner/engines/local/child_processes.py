@@ -1,4 +1,4 @@
-"""The nursery: the zygotes of a supervisor, one for each app, and the runners that they forked."""
+"""The supervisor's ends of its child processes: a zygote for each app, and the runners that it forked."""
 
 from __future__ import annotations
 

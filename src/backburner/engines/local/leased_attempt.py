@@ -18,6 +18,7 @@ from ...store import (
     Logged,
     Outcome,
     Progressed,
+    Started,
     Succeeded,
     TimedOut,
 )
@@ -31,27 +32,30 @@ CANCELLED = "cancelled"
 HANDED_BACK = "handed_back"
 LEASE_LOST = "lease_lost"
 
+_LOOK_EVERY_MS = 250
 
-@dataclass
+#: What happened to an attempt, in order: what a store's `report_all` takes.
+Report = tuple[Lease, list[Change]]
+
+
+@dataclass(eq=False)
 class LeasedAttempt:
-    """Times are milliseconds. `false_starts` counts runners that ended before they could have it.
+    """An attempt from its lease to its end, as a supervisor sees it. Times are milliseconds.
 
-    `stopping` is why it is to end, `kill_at` when patience with it ends.
-
-    `asked` are the questions that its runner waits on: the request's number to the questions' keys.
-    `urgent` says that there is more to write than logs and progress, which can wait a moment.
+    `false_starts` counts runners that ended before they could have it. `stopping` is why it is to
+    end, `kill_at` when patience with it ends. `asked` are the questions that its runner waits on:
+    the request's number to the questions' keys.
     """
 
     lease: Lease
     log: TaskLog
     sent_at: int | None = None
-    false_starts: int = 0
-    memory_before_mb: float = 0.0
     deadline: int | None = None
+    memory_before_mb: float = 0.0
+    false_starts: int = 0
     stopping: TaskError | None = None
     kill_at: int | None = None
     asked: dict[int, list[str]] = field(default_factory=dict)
-    urgent: bool = False
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
 
@@ -59,6 +63,16 @@ class LeasedAttempt:
     def sent(self) -> bool:
         """Whether a runner has it."""
         return self.sent_at is not None
+
+    def begin(self, now: int, runner_pid: int | None) -> None:
+        """A runner gets it now, and its time runs."""
+        resources = self.lease.task.resources
+        limit_s = resources.max_runtime_s
+        self.sent_at = now
+        self.deadline = None if limit_s is None else now + int(limit_s * 1000)
+        if resources.memory_mb is not None and runner_pid is not None:
+            self.memory_before_mb = linux.memory_mb(runner_pid)
+        self._changes.append(Started(pid=runner_pid, timeout_at=self.deadline, at=now))
 
     def assignment(self, tasks_folder: Path, max_result_bytes: int, worker_number: int) -> Assignment:
         """What its runner is told."""
@@ -73,6 +87,8 @@ class LeasedAttempt:
             timeout_at=self.deadline,
             tags=task.tags,
             meta=task.meta,
+            answers=task.answers,
+            caller=task.caller,
             resources=task.resources,
             folder=str(tasks_folder / task.task_id),
             max_result_bytes=max_result_bytes,
@@ -82,20 +98,19 @@ class LeasedAttempt:
     # -- what to write
 
     def progressed(self, progress: Progress) -> None:
-        """Keep the latest progress for the next write."""
+        """Keep the latest progress for the next report."""
         self._progress = progress
 
-    def changed(self, *changes: Change, urgent: bool = True) -> None:
-        """Something to write; what was logged before comes before it."""
+    def report(self, *changes: Change) -> Report:
+        """All that is not written yet, then these changes; for whoever writes it."""
         self._collect()
-        self._changes += changes
-        self.urgent = self.urgent or urgent
+        collected, self._changes = self._changes, []
+        return self.lease, [*collected, *changes]
 
-    def take(self) -> list[Change]:
-        """All that is to be written now."""
+    def news(self) -> Report | None:
+        """All that is not written yet; None when there is nothing."""
         self._collect()
-        changes, self._changes, self.urgent = self._changes, [], False
-        return changes
+        return self.report() if self._changes else None
 
     def _collect(self) -> None:
         if lines := self.log.take():
@@ -113,10 +128,22 @@ class LeasedAttempt:
             self.kill_at = kill_at
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the lease is lost: then nothing that it does counts any more."""
+        return self.stopping is not None and self.stopping.type == LEASE_LOST
+
+    @property
     def watched(self) -> bool:
         """Whether it has limits that only a look from outside can enforce."""
         resources = self.lease.task.resources
         return resources.memory_mb is not None or resources.scratch_mb is not None
+
+    def look_again_at(self, now: int) -> int | None:
+        """When to look at it next, if nothing happens before; None when there is no need."""
+        moment = self.deadline if self.kill_at is None else self.kill_at
+        if not self.watched:
+            return moment
+        return now + _LOOK_EVERY_MS if moment is None else min(moment, now + _LOOK_EVERY_MS)
 
     def limit_exceeded(self, runner: int, tasks_folder: Path, now: int) -> TaskError | None:
         """The limit that the attempt, run by this process, is over; None while it is within all."""
@@ -140,6 +167,12 @@ class LeasedAttempt:
         return None
 
     # -- how it ended
+
+    @property
+    def spoils_its_runner(self) -> bool:
+        """Whether its runner may have no other task: it must be fresh, or had to be limited or stopped."""
+        isolated = self.lease.task.isolation == "fresh"
+        return isolated or self.watched or self.stopping is not None
 
     def outcome_of(self, last_word: dict[str, Any]) -> Outcome:
         """What a runner's last word amounts to, with what is known here."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: How long tasks that were leased ahead wait behind one; then others may have them.
+AHEAD_WAITS_MS = 50
+
 #: Where tasks take less than this, a worker leases ahead: else it would wait for commits more than it works.
 _QUICK_MS = 5.0
 _AHEAD_MS = 20.0

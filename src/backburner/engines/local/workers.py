@@ -1,4 +1,4 @@
-"""The crew: the workers of a supervisor, and the runners and zygotes that they work with."""
+"""The workers of a supervisor, and the runner and zygote processes that they work with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import logging
 import selectors
 import signal
+import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ log = logging.getLogger("backburner.supervisor")
 
 @dataclass
 class WorkerSlot:
-    """One slot: it runs one task at a time, in a runner that it keeps warm.
+    """One worker: it runs one task at a time, in a runner that it keeps for the next one.
 
     `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds.
     """
@@ -37,58 +38,85 @@ class WorkerSlot:
 
     @property
     def load(self) -> int:
+        """How many tasks it holds."""
         return len(self.backlog) + (self.attempt is not None)
+
+    def attempts(self) -> list[LeasedAttempt]:
+        """What it holds: first the one that it is at, then its backlog."""
+        return [*self.backlog] if self.attempt is None else [self.attempt, *self.backlog]
+
+    def part_from(self, attempt: LeasedAttempt) -> None:
+        """Hold this attempt no longer."""
+        if attempt is self.attempt:
+            self.attempt = None
+        else:
+            self.backlog.remove(attempt)
 
 
 class RunnerListener(Protocol):
     """Who is told what the runners do."""
 
-    def runner_is_ready(self, worker: WorkerSlot) -> None: ...
+    def runner_is_ready(self, worker: WorkerSlot) -> None:
+        """It can be given work."""
+        ...
 
     def runner_said(
         self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
-    ) -> None: ...
+    ) -> None:
+        """It sent a message about its attempt."""
+        ...
 
     def runner_wrote(
         self, worker: WorkerSlot, attempt: LeasedAttempt, output: list[tuple[str, bytes]]
-    ) -> None: ...
+    ) -> None:
+        """It, or a child of it, wrote to a standard stream: names of streams, and what was written."""
+        ...
 
-    def runner_died(self, worker: WorkerSlot, code: int) -> None: ...
+    def runner_died(self, worker: WorkerSlot, code: int) -> None:
+        """Its process ended, with this exit code, or minus the signal's number."""
+        ...
 
 
 class Workers:
-    """Keeps the workers in runners: forks, recycles and buries them."""
+    """The workers, and the runners for them: has these forked, keeps them warm, and ends them."""
 
     def __init__(
         self,
+        slots: Mapping[str, int],
         settings: Settings,
         supervisor_id: str,
         selector: selectors.BaseSelector,
         clock: Clock,
-        listener: RunnerListener,
     ) -> None:
-        self.workers = _make_workers(settings, supervisor_id)
-        self._settings = settings
+        """`slots` says how many workers each queue gets."""
+        self._slots = _make_slots(slots, supervisor_id)
+        self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
         self._supervisor_id = supervisor_id
         self._selector = selector
         self._clock = clock
-        self._listener = listener
+        self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
         self._zygotes: dict[str, ZygoteProcess] = {}
         self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
+        #: How long a runner may take to get ready.
+        self.patience_ms = int(settings.supervisor.lease_grace_s * 1000)
         linux.adopt_orphans()
 
-    def attempts(self) -> Iterator[tuple[WorkerSlot, LeasedAttempt]]:
-        """Every attempt that a worker has, first the one that it is at, then those of its backlog."""
-        for worker in self.workers:
-            if worker.attempt is not None:
-                yield worker, worker.attempt
-            for attempt in worker.backlog:
-                yield worker, attempt
+    def report_to(self, listener: RunnerListener) -> None:
+        """Tell this one what the runners do; to be said before there is a runner."""
+        self._listener = listener
 
-    def records(self, host: str, started_at: int, now: int) -> list[Worker]:
+    def __iter__(self) -> Iterator[WorkerSlot]:
+        return iter(self._slots)
+
+    def attempts(self) -> list[tuple[WorkerSlot, LeasedAttempt]]:
+        """Every attempt, with the worker that holds it."""
+        return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
+
+    def records(self, now: int) -> list[Worker]:
         """The workers as a store has them."""
+        host = socket.gethostname()
         return [
             Worker(
                 worker_id=worker.worker_id,
@@ -96,12 +124,12 @@ class Workers:
                 host=host,
                 queue=worker.queue,
                 state="busy" if worker.attempt else "idle",
-                started_at=started_at,
+                started_at=self._started_at,
                 last_heartbeat=now,
                 pid=worker.runner.pid if worker.runner else None,
                 current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
             )
-            for worker in self.workers
+            for worker in self._slots
         ]
 
     # -- getting a runner
@@ -149,7 +177,7 @@ class Workers:
         if runner is None:
             return
         runner.tasks_done += 1
-        used_up = runner.tasks_done >= self._settings.max_tasks_per_runner
+        used_up = runner.tasks_done >= self._max_tasks_per_runner
         if fresh or used_up or runner.spent or runner.zygote in self._retired:
             runner.kill()
             self.let_go(worker)
@@ -161,13 +189,13 @@ class Workers:
             self._by_runner.pop(runner.name, None)
             self._forget(runner)
 
-    def end_late_runner(self, worker: WorkerSlot, now: int, patience_ms: int) -> None:
+    def end_late_runner(self, worker: WorkerSlot, now: int) -> None:
         """End the worker's runner, or the zygote that did not even fork it, if it should be ready by now."""
         runner = worker.runner
         if runner is None or runner.ready or runner.requested_at is None:
             return
-        if now - runner.requested_at >= patience_ms:
-            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, patience_ms)
+        if now - runner.requested_at >= self.patience_ms:
+            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, self.patience_ms)
             runner.requested_at = now
             if runner.pid is not None:
                 runner.kill()
@@ -265,14 +293,14 @@ class Workers:
         self._bury(runner.zygote)
 
     def close(self) -> None:
-        """End every process of the crew."""
+        """End every process."""
         for zygote in (*self._zygotes.values(), *self._retired):
             self._unregister(zygote.control)
             zygote.close()
         linux.end_children(spare=self._not_ours)
 
 
-def _make_workers(settings: Settings, supervisor_id: str) -> list[WorkerSlot]:
-    slots = [name for name, queue in settings.queues.items() for _ in range(queue.workers)]
+def _make_slots(slots: Mapping[str, int], supervisor_id: str) -> list[WorkerSlot]:
+    queues = [queue for queue, count in slots.items() for _ in range(count)]
     suffix = supervisor_id.removeprefix("sup_")
-    return [WorkerSlot(f"wrk_{suffix}_{number:02d}", number, queue) for number, queue in enumerate(slots)]
+    return [WorkerSlot(f"wrk_{suffix}_{number:02d}", number, queue) for number, queue in enumerate(queues)]

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from ...target import load
 from . import linux
-from .paths import restore_environment
+from .import_path import restore_environment
 from .runner import serve
 from .wire import LARGEST_MESSAGE
 
@@ -52,6 +52,8 @@ def main() -> None:
 
 
 class Zygote:
+    """The process itself; `child_processes.ZygoteProcess` is its supervisor's end."""
+
     def __init__(self, control: socket.socket, tools: Any) -> None:
         self._control = control
         self._tools = tools

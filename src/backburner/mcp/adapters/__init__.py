@@ -1,4 +1,4 @@
-"""Adapters: how a server of each framework gets the surfaces, and how its own tools run as tasks."""
+"""Adapters: how a server of each framework gets the dialects, and how its own tools run as tasks."""
 
 from __future__ import annotations
 

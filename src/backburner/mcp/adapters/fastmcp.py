@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
@@ -9,8 +11,6 @@ from mcp.shared.exceptions import MCPError
 from starlette.types import ASGIApp
 
 from .. import sdk
-from ..serving.framing import Framing
-from . import lowlevel
 from .pipeline import SWALLOWED
 
 
@@ -53,16 +53,18 @@ def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
     return app
 
 
-async def run_stdio(server: Any, framing: Framing = "newline") -> None:
-    if framing == "newline":
-        await server.run_stdio_async(show_banner=False)
-        return
-    # FastMCP takes no streams of others, so this is what its `run_stdio_async` does.
+async def run_stdio(server: Any) -> None:
+    await server.run_stdio_async(show_banner=False)
+
+
+@asynccontextmanager
+async def living(server: Any) -> AsyncIterator[None]:
+    """What FastMCP itself does around a run over stdio: it takes no streams of others."""
     from fastmcp.server.context import reset_transport, set_transport
 
     token = set_transport("stdio")
     try:
         async with sdk.fastmcp_lifespan(server):
-            await lowlevel.run_stdio(lowlevel_of(server), framing)
+            yield
     finally:
         reset_transport(token)

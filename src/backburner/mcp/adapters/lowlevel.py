@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
 from starlette.types import ASGIApp
-
-from ..serving.framing import Framing, framed_stdio
 
 
 def fits(server: Any) -> bool:
@@ -23,7 +23,7 @@ def add_middleware(server: Server[Any], low: Server[Any], middleware: Any) -> No
 
 
 def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
-    """The server over Streamable HTTP, without checks of its own: `adapters.http` makes them all."""
+    """The server over Streamable HTTP, without checks of its own: `serving.http` makes them all."""
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
@@ -33,6 +33,12 @@ def no_security() -> Any:
     return TransportSecuritySettings(enable_dns_rebinding_protection=False)
 
 
-async def run_stdio(server: Server[Any], framing: Framing = "newline") -> None:
-    async with framed_stdio(framing) as (reads, writes):
+async def run_stdio(server: Server[Any]) -> None:
+    """Serve over stdio, a message on each line, until the client goes."""
+    async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())
+
+
+def living(server: Server[Any]) -> AbstractAsyncContextManager[None]:
+    """What must be entered around a run of the server's lowlevel part: nothing here."""
+    return nullcontext()

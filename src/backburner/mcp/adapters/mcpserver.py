@@ -9,11 +9,10 @@ from mcp.server.mcpserver import MCPServer
 from starlette.types import ASGIApp
 
 from .. import sdk
-from ..serving.framing import Framing
 from . import lowlevel
-from .lowlevel import add_middleware, no_security
+from .lowlevel import add_middleware, living, no_security
 
-__all__ = ["add_middleware", "fits", "http_app", "lowlevel_of", "run_stdio"]
+__all__ = ["add_middleware", "fits", "http_app", "living", "lowlevel_of", "run_stdio"]
 
 
 def fits(server: Any) -> bool:
@@ -28,5 +27,5 @@ def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
-async def run_stdio(server: MCPServer[Any], framing: Framing = "newline") -> None:
-    await lowlevel.run_stdio(lowlevel_of(server), framing)
+async def run_stdio(server: MCPServer[Any]) -> None:
+    await lowlevel.run_stdio(lowlevel_of(server))

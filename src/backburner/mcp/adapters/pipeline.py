@@ -23,8 +23,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ...context import TaskContext
 from ...errors import ProtocolError, ToolFailed
-from ..auth import become
 from ..middleware import IN_RUNNER
+from ..owner import become
 
 #: The revision that a tool in a runner sees: the last one at which a tool may ask its client directly.
 _VERSION = LATEST_HANDSHAKE_VERSION
@@ -62,7 +62,7 @@ class Pipeline:
         swallowed: list[MCPError] = []
         SWALLOWED.set(swallowed)
         IN_RUNNER.set(True)
-        become(context.meta.get("caller"))
+        become(context.caller)
         try:
             result = await serve_one(
                 self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=state

@@ -14,8 +14,8 @@ from mcp_types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from ...service import TaskService
 from ...tools import ToolSpec
 from ..access import TaskAccess
-from ..auth import owner_of_request
 from ..jsonrpc_errors import jsonrpc_errors
+from ..owner import owner_of_request
 from ..request import RequestContext, validate
 from ..resources import SCHEME
 from . import FindTool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, BinaryIO, Literal
 
 import anyio
@@ -20,17 +20,13 @@ _MOST_HEADERS = 32
 _CHUNK = 1 << 16
 
 
-def framed_stdio(framing: Framing = "newline") -> AbstractAsyncContextManager[tuple[Any, Any]]:
-    """The read and write streams of a server on this process's stdin and stdout.
+@asynccontextmanager
+async def lsp_stdio() -> AsyncIterator[tuple[Any, Any]]:
+    """The read and write streams of a server on this process's stdin and stdout, with headers as in LSP.
 
     Use it as `mcp.server.stdio.stdio_server`, which does all of it but the framing. While it is
     open, what tools print goes to stderr.
     """
-    return stdio_server() if framing == "newline" else _lsp_stdio()
-
-
-@asynccontextmanager
-async def _lsp_stdio() -> AsyncIterator[tuple[Any, Any]]:
     with _taken(0, os.devnull, "rb") as source, _taken(1, None, "wb") as sink:
         # The SDK asks of these no more than to iterate over messages, to write one and to flush.
         reader: Any = FramedReader(source)

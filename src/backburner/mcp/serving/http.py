@@ -25,8 +25,8 @@ from ...app import Backburner
 from ...errors import BackburnerError
 from ...folders import artifact_file
 from ..adapters.servers import framework_of
-from ..auth import verifier_of
 from ..links import Links
+from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +63,11 @@ def http_app(
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
         ]
-    if not app.settings.public_url and port:
+    if not app.settings.http.public_url and port:
         shown = f"[{host}]" if ":" in host else host
-        app.settings = dataclasses.replace(app.settings, public_url=f"http://{shown}:{port}")
+        app.settings = app.settings.with_group(
+            dataclasses.replace(app.settings.http, public_url=f"http://{shown}:{port}")
+        )
 
     life = _Life(mcp)
     endpoint = life.started(endpoint)
@@ -176,8 +178,8 @@ def _linked(app: Backburner, artifact_id: str, token: str) -> Any:
 
 
 def _allowed_hosts(app: Backburner, host: str) -> frozenset[str]:
-    named = [part.strip().lower() for part in app.settings.allowed_hosts.split(",") if part.strip()]
-    public = urlsplit(app.settings.public_url).hostname
+    named = [name.lower() for name in app.settings.http.allowed_hosts]
+    public = urlsplit(app.settings.http.public_url).hostname
     bound = f"[{host}]" if ":" in host else host
     everywhere = bound in ("0.0.0.0", "[::]")
     return frozenset([*_LOOPBACK, *named, *([public] if public else []), *([] if everywhere else [bound])])

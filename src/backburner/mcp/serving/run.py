@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import ipaddress
 import sys
+from typing import Any
 
 import anyio
 
 from ...app import Backburner
 from ...errors import ConfigError
 from ..adapters.servers import framework_of
-from ..auth import verifier_of
-from .framing import Framing
+from .framing import Framing, lsp_stdio
+from .tokens import verifier_of
 
 
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
     try:
-        anyio.run(framework_of(server).run_stdio, server, framing)
+        anyio.run(_serve_stdio, server, framing)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
         app.close()
+
+
+async def _serve_stdio(server: Any, framing: Framing) -> None:
+    framework = framework_of(server)
+    if framing == "newline":
+        await framework.run_stdio(server)
+        return
+    inner = framework.lowlevel_of(server)
+    async with framework.living(server), lsp_stdio() as (reads, writes):
+        await inner.run(reads, writes, inner.create_initialization_options())
 
 
 def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") -> None:
@@ -41,11 +52,11 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
 
 def check_bind(app: Backburner, host: str) -> None:
     """Raises ConfigError for an address that others can reach when nobody has to say who they are."""
-    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.allow_anonymous == "on":
+    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.http.allow_anonymous:
         return
     reason = (
         f"{host} can be reached by others and no tokens are configured, so anybody could run the tools; "
-        "set auth_tokens or auth_jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
+        "set http.auth.tokens or http.auth.jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
     )
     raise ConfigError(setting="http", reason=reason)
 

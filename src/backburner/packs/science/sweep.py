@@ -61,7 +61,7 @@ def sweep(
 @contextmanager
 def _service(app: Backburner, ctx: TaskContext) -> Iterator[TaskService]:
     """The rules over the store that the sweep's own task is in."""
-    store = open_store(app.settings.store, synchronous=app.settings.synchronous)
+    store = open_store(app.settings.store, synchronous=app.settings.sqlite.synchronous)
     try:
         try:
             own = store.get(ctx.task_id, ctx.owner)

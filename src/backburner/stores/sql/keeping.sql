@@ -10,14 +10,11 @@ RETURNING holder;
 -- name: stale_attempts
 SELECT t.task_id, t.attempt, t.worker_id FROM tasks t
 JOIN attempts a ON a.task_id = t.task_id AND a.attempt = t.attempt
-WHERE t.state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
-  AND a.heartbeat_at < :heartbeat_before
+WHERE t.state IN ({leased}) AND a.heartbeat_at < :heartbeat_before
 ORDER BY a.heartbeat_at LIMIT :limit;
 
 -- name: attempts_of_worker
-SELECT task_id, attempt, worker_id FROM tasks
-WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
-  AND worker_id = :worker_id;
+SELECT task_id, attempt, worker_id FROM tasks WHERE state IN ({leased}) AND worker_id = :worker_id;
 
 -- name: next_ready_at
 SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL;
@@ -26,9 +23,7 @@ SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL;
 UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now RETURNING task_id, queue;
 
 -- name: overdue
-SELECT task_id FROM tasks
-WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND timeout_at < :before
-LIMIT :limit;
+SELECT task_id FROM tasks WHERE state IN ({leased}) AND timeout_at < :before LIMIT :limit;
 
 -- name: expiring
 -- What a worker holds is left alone until it is finished.

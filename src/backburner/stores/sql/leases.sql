@@ -22,9 +22,7 @@ SELECT walk.share AS share,
 FROM walk WHERE walk.share IS NOT NULL;
 
 -- name: leased_by_share
-SELECT share, count(*) AS leased FROM tasks
-WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') AND queue = :queue
-GROUP BY share;
+SELECT share, count(*) AS leased FROM tasks WHERE state IN ({leased}) AND queue = :queue GROUP BY share;
 
 -- name: lease_task
 UPDATE tasks SET state = :state, attempt = :attempt, worker_id = :worker_id, updated_at = :now, ready_at = NULL,
@@ -87,9 +85,6 @@ WHERE task_id = :task_id AND attempt = :attempt;
 -- name: beat
 UPDATE attempts SET heartbeat_at = :now
 WHERE task_id = :task_id AND attempt = :attempt AND ended_at IS NULL;
-
--- name: current_attempt
-SELECT state, attempt FROM tasks WHERE task_id = :task_id;
 
 -- name: write_worker
 INSERT INTO workers (worker_id, supervisor_id, host, queue, state, started_at, last_heartbeat, pid, current_task_id)

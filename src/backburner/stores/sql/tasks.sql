@@ -39,8 +39,7 @@ FROM queue_depth WHERE queue = :queue;
 SELECT queue, coalesce(sum(queued), 0) AS queued FROM queue_depth GROUP BY queue ORDER BY queue;
 
 -- name: leased_by_queue
-SELECT queue, count(*) AS leased FROM tasks
-WHERE state IN ('scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling') GROUP BY queue;
+SELECT queue, count(*) AS leased FROM tasks WHERE state IN ({leased}) GROUP BY queue;
 
 -- name: position
 -- How many ready tasks are ahead of this one, and itself; counts no further than :limit.
@@ -55,6 +54,9 @@ SELECT count(*) AS position FROM (
 -- name: get_task
 SELECT * FROM task_whole WHERE task_id = :task_id;
 
+-- name: task_head
+SELECT owner, state, attempt FROM tasks WHERE task_id = :task_id;
+
 -- name: find_external
 SELECT * FROM task_whole WHERE owner = :owner AND external_id = :external_id;
 
@@ -66,8 +68,7 @@ SELECT state, count(*) AS tasks FROM tasks WHERE owner = :owner AND completed_at
 UNION ALL
 -- The coalesce keeps the planner from a walk along all tasks of the owner.
 SELECT state, count(*) AS tasks FROM tasks
-WHERE state IN ('queued', 'scheduled', 'running', 'input_required', 'cancel_requested', 'cancelling')
-  AND coalesce(owner, '') = :owner GROUP BY state;
+WHERE state IN ({unfinished}) AND coalesce(owner, '') = :owner GROUP BY state;
 
 -- name: first_since
 -- Task ids sort by age, so this is where a list of what came since then may end.

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from ...lifecycle import State
+from ...task import Answer, Caller
+from ...task_request import TaskOptions
 from ...tools import tool_from_function
 from ..engine_tools import MAX_RESULT_BYTES
 from .base import EngineTests, Work
@@ -23,9 +25,28 @@ class Outcomes(EngineTests):
         assert work.run("add_later", a=1, b=2).result == 3
 
     def test_a_tool_is_told_what_it_is_part_of(self, work: Work) -> None:
-        task_id = work.service.submit("whoami", {}, owner="ann", tags=["project:x"]).task_id
-        task = work.service.wait(task_id, 30, owner="ann").task
-        assert task.result == {"task_id": task_id, "attempt": 1, "owner": "ann", "tags": ["project:x"]}
+        told: TaskOptions = {
+            "owner": "ann",
+            "tags": ["project:x"],
+            "meta": {"ticket": 7},
+            "answers": {"colour": Answer("accept", {"name": "red"})},
+            "caller": Caller("shop", "https://issuer", "ann", ("tasks",)),
+        }
+        task_id = work.service.submit("whoami", {}, **told).task_id
+        assert work.service.wait(task_id, 30, owner="ann").task.result == {
+            "task_id": task_id,
+            "attempt": 1,
+            "owner": "ann",
+            "tags": ["project:x"],
+            "meta": {"ticket": 7},
+            "answers": {"colour": {"action": "accept", "content": {"name": "red"}}},
+            "caller": {
+                "client_id": "shop",
+                "issuer": "https://issuer",
+                "subject": "ann",
+                "scopes": ["tasks"],
+            },
+        }
 
     @pytest.mark.parametrize("tool", ["fail", "fail_later"])
     def test_a_tool_that_raises_fails_with_its_traceback(self, work: Work, tool: str) -> None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from ...errors import ArtifactNotFound
+from ...errors import ArtifactNotFound, TaskNotFound
 from ...lifecycle import State
 from ...store import Failed, Logged, QueueDepth, Store, Succeeded, TaskQuery
-from ...task import LogLine
+from ...task import LogLine, TaskHead, new_task_id
 from ..clock import FakeClock
-from .base import CRASH, QUEUE, WithWork, Work
+from .base import CRASH, QUEUE, TWICE_MORE, WithWork, Work
 
 
 def ids(store: Store, **query: object) -> list[str]:
@@ -132,6 +132,25 @@ class Reading(WithWork):
         assert store.logs(lease.task_id) == list(lines)
         assert store.logs(lease.task_id, after=2, limit=3) == list(lines[2:5])
         assert store.logs(lease.task_id, after=7) == []
+
+    # -- the head of a task
+
+    def test_the_head_says_what_the_whole_task_says(self, store: Store, work: Work) -> None:
+        lease = work.started({"a": 1}, owner="bob", retry=TWICE_MORE)
+        assert store.head(lease.task_id) == TaskHead(lease.task_id, "bob", State.RUNNING, 1)
+        store.cancel(lease.task_id)
+        assert store.head(lease.task_id).state is State.CANCEL_REQUESTED
+        for task_id in (work.queued(), work.asking().task_id, lease.task_id):
+            task = store.get(task_id)
+            assert store.head(task_id) == TaskHead(task_id, task.owner, task.state, task.attempt)
+
+    def test_the_head_of_an_unknown_or_of_anothers_task_is_not_found(self, store: Store, work: Work) -> None:
+        task_id = work.queued(owner="ann")
+        assert store.head(task_id, "ann") == store.head(task_id)
+        with pytest.raises(TaskNotFound):
+            store.head(task_id, "bob")
+        with pytest.raises(TaskNotFound):
+            store.head(new_task_id(work.clock.now_ms()))
 
     def test_an_unknown_artifact_is_not_found(self, store: Store) -> None:
         with pytest.raises(ArtifactNotFound):

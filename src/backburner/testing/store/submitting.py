@@ -9,7 +9,7 @@ import pytest
 from ...errors import IdempotencyConflict, QueueFull, TaskNotFound
 from ...lifecycle import State
 from ...store import QueueDepth, Store
-from ...task import Resources, Retry
+from ...task import Answer, Caller, Resources, Retry
 from ..clock import FakeClock
 from .base import QUEUE, WithWork, Work, new_task
 
@@ -32,7 +32,11 @@ class Submitting(WithWork):
             hint_s=3.0,
             estimate_s=4.5,
             traceparent="00-aa-bb-01",
-            meta={"isolation": "warm", "nested": {"a": [1]}},
+            isolation="fresh",
+            result_kind="call_tool_result",
+            answers={"colour": Answer("accept", {"name": "red"}), "size": Answer("decline")},
+            caller=Caller("shop", "https://issuer", "ann", ("read", "write")),
+            meta={"ticket": 7, "nested": {"a": [1]}},
         )
         returned = store.submit(new)
         assert returned.created
@@ -50,9 +54,17 @@ class Submitting(WithWork):
         assert (task.priority, task.tags, task.ttl_s) == (-3, ("project:x", "urgent"), 60.5)
         assert (task.resources, task.retry, task.max_attempts) == (new.resources, new.retry, 5)
         assert (task.idempotency_key, task.external_id, task.parent_id) == ("key", "ext", "tsk_parent")
-        assert (task.estimate_s, task.traceparent, dict(task.meta)) == (4.5, "00-aa-bb-01", dict(new.meta))
+        assert (task.estimate_s, task.traceparent) == (4.5, "00-aa-bb-01")
+        assert (task.isolation, task.result_kind) == ("fresh", "call_tool_result")
+        assert (task.answers, task.caller, task.meta) == (new.answers, new.caller, new.meta)
         assert (task.submitted_at, task.expires_at) == (clock.now_ms(), clock.now_ms() + 60_500)
         assert (task.attempt, task.failures, task.result, task.error) == (0, 0, None, None)
+
+    def test_a_callers_meta_is_its_own_whatever_its_keys_are(self, store: Store, work: Work) -> None:
+        own = {"isolation": "mine", "result": "mcp", "answers": [1], "caller": "x", "own": {"own": 1}, "a": 2}
+        task = store.get(work.queued(meta=own))
+        assert task.meta == own
+        assert (task.isolation, task.result_kind, task.answers, task.caller) == ("warm", "value", {}, None)
 
     def test_the_first_line_of_the_trail_says_that_it_was_submitted(self, store: Store, work: Work) -> None:
         (event,) = store.events(work.queued())

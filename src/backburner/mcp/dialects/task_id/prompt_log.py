@@ -58,8 +58,8 @@ class PromptLog:
     @classmethod
     def of(cls, store: Store, settings: Settings, data_dir: Path) -> PromptLog:
         """The one that the settings name: in `state_dir`, or else in the folder of the tasks."""
-        folder = Path(settings.state_dir) if settings.state_dir else data_dir
-        return cls(store, folder, settings.ui_prompt_file, settings.state_file)
+        folder = Path(settings.task_id.state_dir) if settings.task_id.state_dir else data_dir
+        return cls(store, folder, settings.task_id.ui_prompt_file, settings.task_id.state_file)
 
     @cached_property
     def _store_id(self) -> str:
@@ -277,7 +277,7 @@ def result_text(task: Task) -> str:
     if isinstance(result, Mapping):
         if result.get("truncated") is True and isinstance(result.get("preview"), str):
             return f"{result['preview']}\n\n…\n\nThis is the beginning; the rest is in task {task.task_id}."
-        if task.meta.get("result") == "mcp":
+        if task.result_kind == "call_tool_result":
             texts = [block["text"] for block in result.get("content", ()) if block.get("type") == "text"]
             return "\n\n".join(texts)
     return f"```json\n{json.dumps(result, ensure_ascii=False, indent=2)}\n```"

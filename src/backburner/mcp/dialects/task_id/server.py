@@ -14,8 +14,8 @@ from ....errors import BackburnerError, TaskNotFound
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
-from ...auth import owner_of_request
 from ...following import follow
+from ...owner import owner_of_request
 from ...request import RequestContext, request_meta
 from ...server_dialect import ServerDialect, SlowCall
 from ..two_stage import wire as two_stage

@@ -16,9 +16,9 @@ from ....service import TaskResult, TaskStatus
 from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
-from ...auth import caller_of_request, owner_of_request
 from ...links import artifact_uri
-from ...outcomes import MCP_RESULT, error_as_result, text_block
+from ...outcomes import error_as_result, text_block
+from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
 from ...server_dialect import OwnTool, ServerDialect
@@ -55,9 +55,9 @@ class TaskTools(ServerDialect):
         }
 
     def own_tools(self) -> Mapping[str, OwnTool]:
-        if self._access.settings.task_tools != "on":
+        if not self._access.settings.mcp.task_tools:
             return {}
-        prefix = self._access.settings.task_tools_prefix
+        prefix = self._access.settings.mcp.task_tools_prefix
         return {prefix + name: self._own_tool(name, prefix) for name in self._handlers}
 
     def _own_tool(self, name: str, prefix: str) -> OwnTool:
@@ -86,7 +86,6 @@ class TaskTools(ServerDialect):
     async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         resources = dict(arguments.get("resources") or {})
         queue = resources.pop("resource_class", None)
-        caller = caller_of_request()
         status = await self._access.service.aio.submit(
             arguments["tool_name"],
             arguments.get("inputs") or {},
@@ -97,7 +96,7 @@ class TaskTools(ServerDialect):
             idempotency_key=arguments.get("idempotency_key"),
             tags=arguments.get("tags") or (),
             resources=Resources(**resources),
-            meta=None if caller is None else {"caller": caller},
+            caller=caller_of_request(),
         )
         task = status.task
         return {
@@ -114,7 +113,7 @@ class TaskTools(ServerDialect):
 
     async def wait_for_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         timeout_s = min(float(arguments.get("timeout_s") or _WAIT_S), _LONGEST_WAIT_S)
-        await self._access.status(arguments["task_id"])
+        await self._access.head(arguments["task_id"])
         status = await self._access.service.aio.wait(
             arguments["task_id"],
             timeout_s,
@@ -134,7 +133,7 @@ class TaskTools(ServerDialect):
     def _describe_result(self, result: TaskResult) -> dict[str, Any]:
         task = result.task
         value = task.result
-        if task.meta.get("result") == MCP_RESULT and isinstance(value, dict):
+        if task.result_kind == "call_tool_result" and isinstance(value, dict):
             value = value.get("structuredContent", value.get("content", value))
         return {
             "task_id": task.task_id,
@@ -162,7 +161,7 @@ class TaskTools(ServerDialect):
 
     async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
-        await self._access.status(task_id)
+        await self._access.head(task_id)
         page = await self._access.service.aio.logs(
             task_id,
             owner=owner_of_request(),
@@ -203,7 +202,7 @@ class TaskTools(ServerDialect):
 
     async def cancel_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
-        await self._access.status(task_id)
+        await self._access.head(task_id)
         status = await self._access.service.aio.cancel(
             task_id, owner=owner_of_request(), reason=arguments.get("reason")
         )

@@ -54,7 +54,6 @@ def _said(schema: Schema, description: str) -> Schema:
 
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
-NUMBER: Schema = {"type": "number"}
 FLAG: Schema = {"type": "boolean"}
 TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}

@@ -139,9 +139,6 @@ class Asker:
             task = asyncio.ensure_future(self._ask(question, session, request_id))
             self._out[question.key] = (task, request_id is not None)
 
-    def all_out(self, questions: list[InputRequest]) -> bool:
-        return all(question.key in self._out for question in questions)
-
     def leave(self, *, request: bool) -> None:
         """Stop waiting for answers, on requests' streams or outside them; another may ask again."""
         for key, (asking, on_request) in list(self._out.items()):

@@ -14,9 +14,9 @@ from ....lifecycle import State
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
-from ...auth import owner_of_request
 from ...jsonrpc_errors import jsonrpc_errors, task_failure
 from ...outcomes import tool_raised
+from ...owner import owner_of_request
 from ...request import RequestContext, request_meta
 from ...server_dialect import Method, ServerDialect, SlowCall
 from .attendant import Attendant
@@ -145,7 +145,7 @@ class Tasks2025(ServerDialect):
             service, owner = self._access.service, owner_of_request()
             await service.aio.cancel(params.task_id, owner=owner)
             # This revision wants `cancelled` in the answer, so the tool is given a moment to stop.
-            grace = self._access.settings.cancel_grace_s + 2
+            grace = self._access.settings.supervisor.cancel_grace_s + 2
             status = await service.aio.wait(params.task_id, grace, owner=owner)
         return task_shown(status)
 

@@ -19,11 +19,11 @@ from ....errors import TaskNotFound
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
-from ...auth import owner_of_request
 from ...following import follow
 from ...input_rounds import InputRounds, input_requests
 from ...jsonrpc_errors import jsonrpc_errors, task_error
 from ...outbox import notification
+from ...owner import owner_of_request
 from ...request import RequestContext, comes_again, declares, is_modern, missing_capability
 from ...server_dialect import Around, Method, ServerDialect, SlowCall
 from .wire import (
@@ -93,7 +93,7 @@ class Tasks2026(ServerDialect):
         """Answers are applied when this returns; unknown and answered keys are passed over."""
         self._gate(ctx, params.task_id)
         with jsonrpc_errors():
-            await self._access.status(params.task_id)
+            await self._access.head(params.task_id)
             await self._access.service.aio.answer_input(
                 params.task_id, params.input_responses, owner=owner_of_request()
             )
@@ -102,7 +102,7 @@ class Tasks2026(ServerDialect):
     async def cancel(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
         with jsonrpc_errors():
-            await self._access.status(params.task_id)
+            await self._access.head(params.task_id)
             await self._access.service.aio.cancel(params.task_id, owner=owner_of_request())
         return {}
 
@@ -153,7 +153,7 @@ class Tasks2026(ServerDialect):
         honoured = []
         for task_id in dict.fromkeys(wanted):
             try:
-                honoured.append((await self._access.status(task_id)).task_id)
+                honoured.append((await self._access.head(task_id)).task_id)
             except TaskNotFound:
                 continue
         return honoured

@@ -38,7 +38,7 @@ class Announcements:
 
         Nothing waits for the client: news goes through the outbox of its connection.
         """
-        if not (self._access.settings.announce_jobs == "all" or takes_results(ctx)):
+        if not (self._access.settings.mcp.announce_jobs == "all" or takes_results(ctx)):
             return
         if is_modern(ctx) and ctx.request is not None:
             return  # over HTTP without sessions there is no stream to send on

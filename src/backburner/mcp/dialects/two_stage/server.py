@@ -77,9 +77,9 @@ class TwoStage(ServerDialect):
         left_s = status.eta_s if status.eta_s is not None else task.estimate_s
         takes = "" if left_s is None else f", which should take about {span(left_s)}"
         text = f"{task.tool_name} goes on in the background as task {task.task_id}{takes}."
-        if settings.task_tools == "on":
+        if settings.mcp.task_tools:
             text += (
-                f" When you want its result, call {settings.task_tools_prefix}{WAIT_FOR_TASK} with this"
+                f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
                 " task_id, and again for as long as `finished` is false."
             )
         how = {**estimated(left_s), "poll_endpoint": POLL}

@@ -11,14 +11,23 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def waking_signals(selector: selectors.BaseSelector, handle: Callable[[], None]) -> Iterator[None]:
-    """Call `handle` on SIGTERM and SIGINT, and wake the loop that waits on the selector."""
+    """Wake the loop that waits on the selector for each SIGTERM and SIGINT; there it calls `handle`.
+
+    So nothing that the loop does is ever interrupted in the middle.
+    """
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
     stops = (signal.SIGTERM, signal.SIGINT)
-    handlers = {number: signal.signal(number, lambda *_: handle()) for number in stops}
+
+    def take() -> None:
+        for number in reader.recv(4096):
+            if number in stops:
+                handle()
+
+    handlers = {number: signal.signal(number, lambda *_: None) for number in stops}
     previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
+    selector.register(reader, selectors.EVENT_READ, take)
     try:
         yield
     finally:

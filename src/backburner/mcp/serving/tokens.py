@@ -1,63 +1,22 @@
-"""Who a request belongs to, and the verifiers of bearer tokens that settings can switch on."""
+"""The verifiers of bearer tokens that settings can switch on: named tokens from a file, and JWTs."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import hmac
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mcp.server.auth.middleware.auth_context import auth_context_var, get_access_token
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken, principal_components
+from mcp.server.auth.provider import AccessToken
 
-from ..config import Settings
-from ..errors import ConfigError
-from ..task import LOCAL_OWNER
+from ...config import Settings
+from ...errors import ConfigError
 
-_LONGEST_OWNER = 200
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _SYMMETRIC = ("HS256", "HS384", "HS512")
-
-
-def owner_of_request() -> str:
-    """The owner of what this request makes: its token's client, issuer and subject, or the local owner."""
-    token = get_access_token()
-    if token is None:
-        return LOCAL_OWNER
-    text = json.dumps(principal_components(token), ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= _LONGEST_OWNER else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def caller_of_request() -> dict[str, Any] | None:
-    """Who called, without the token itself, for a tool that asks in the runner; None without a token."""
-    token = get_access_token()
-    if token is None:
-        return None
-    client_id, issuer, subject = principal_components(token)
-    return {"client_id": client_id, "issuer": issuer, "subject": subject, "scopes": list(token.scopes)}
-
-
-def become(caller: dict[str, Any] | None) -> None:
-    """Make `get_access_token` give that caller again in this context."""
-    if caller is None:
-        return
-    claims = {"iss": caller["issuer"]} if caller.get("issuer") else None
-    token = AccessToken(
-        token="",
-        client_id=caller["client_id"],
-        scopes=caller["scopes"],
-        subject=caller["subject"],
-        claims=claims,
-    )
-    auth_context_var.set(AuthenticatedUser(token))
-
-
-# -- verifiers -------------------------------------------------------------------------------------
 
 
 class Verifier(Protocol):
@@ -88,14 +47,14 @@ class StaticTokens:
         try:
             lines = Path(path).expanduser().read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(setting="auth_tokens", reason=str(error)) from error
+            raise ConfigError(setting="http.auth.tokens", reason=str(error)) from error
         for number, line in enumerate(lines, 1):
             parts = line.partition("#")[0].split()
             if not parts:
                 continue
             if len(parts) < 2 or len(parts[1]) != len(hash_token("")) or not parts[1].startswith("sha256:"):
                 reason = f"line {number} of {path} is not `name sha256:<64 hex digits> [scopes]`"
-                raise ConfigError(setting="auth_tokens", reason=reason)
+                raise ConfigError(setting="http.auth.tokens", reason=reason)
             self._tokens.append((parts[0], parts[1].lower(), parts[2:]))
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -179,15 +138,15 @@ class AnyOf:
 def verifier_of(settings: Settings) -> Verifier | None:
     """The verifier that the settings ask for, or None when they name no tokens. Raises ConfigError."""
     verifiers: list[Verifier] = []
-    if settings.auth_tokens:
-        verifiers.append(StaticTokens(settings.auth_tokens))
-    if settings.auth_jwt_key or settings.auth_jwks:
+    if settings.http.auth.tokens:
+        verifiers.append(StaticTokens(settings.http.auth.tokens))
+    if settings.http.auth.jwt_key or settings.http.auth.jwks:
         verifiers.append(
             JwtTokens(
-                key=settings.auth_jwt_key,
-                jwks=settings.auth_jwks,
-                issuer=settings.auth_issuer,
-                audience=settings.auth_audience,
+                key=settings.http.auth.jwt_key,
+                jwks=settings.http.auth.jwks,
+                issuer=settings.http.auth.issuer,
+                audience=settings.http.auth.audience,
             )
         )
     return AnyOf(verifiers) if verifiers else None
@@ -198,12 +157,12 @@ def _read_key(key: str) -> tuple[str, Sequence[str]]:
     try:
         text = path.read_text("utf-8") if len(key) < 1024 and path.is_file() else key
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(setting="auth_jwt_key", reason=str(error)) from error
+        raise ConfigError(setting="http.auth.jwt_key", reason=str(error)) from error
     if "-----BEGIN" in text:
         return text, _ASYMMETRIC
     secret = text.strip()
     if len(secret.encode()) < 32:
-        raise ConfigError(setting="auth_jwt_key", reason="a shared secret has at least 32 bytes")
+        raise ConfigError(setting="http.auth.jwt_key", reason="a shared secret has at least 32 bytes")
     return secret, _SYMMETRIC
 
 
@@ -213,7 +172,7 @@ def _read_key_set(path: str) -> dict[str | None, Any]:
     try:
         keys = jwt.PyJWKSet.from_json(Path(path).expanduser().read_text("utf-8")).keys
     except (OSError, ValueError, jwt.PyJWTError) as error:
-        raise ConfigError(setting="auth_jwks", reason=f"{path}: {error}") from error
+        raise ConfigError(setting="http.auth.jwks", reason=f"{path}: {error}") from error
     by_id: dict[str | None, Any] = {key.key_id: key for key in keys}
     if len(keys) == 1:
         by_id[None] = keys[0]

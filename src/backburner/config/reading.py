@@ -1,0 +1,234 @@
+"""The reader of settings: arguments before the environment before `backburner.toml`, each value checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, get_origin, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, ValidationError, create_model
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from ..errors import ConfigError
+from ..times import duration_s
+from . import Queue, Settings, default_queues, default_store, every_setting, groups_of, plain
+from .old_spellings import MOVED, new_arguments, new_file, new_values, new_variables
+
+_PREFIX = "BACKBURNER_"
+
+
+def read(
+    name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], file: str | Path | None
+) -> Settings:
+    """The settings in force for the app `name`. Raises ConfigError, naming the setting."""
+    path = Path(file or environment.get("BACKBURNER_CONFIG", "backburner.toml"))
+    try:
+        model = _Reader(
+            arguments=new_arguments(_without_none(arguments)),
+            environment=new_variables(environment),
+            file=new_file(_from_file(path, must_exist=bool(file))),
+        )
+    except ValidationError as error:
+        raise _refusal(error) from None
+    values = model.model_dump(exclude_unset=True)
+    values.setdefault("store", default_store(name, environment))
+    own = {queue: plain(default) for queue, default in default_queues().items()}
+    values["queues"] = own | values.get("queues", {})
+    if (contract := values.get("task_id", {})).get("state_dir"):
+        # The supervisor, which has another working folder, must find it too.
+        contract["state_dir"] = str(Path(contract["state_dir"]).expanduser().absolute())
+    return Settings.from_values(values)
+
+
+def _without_none(value: Any) -> dict[str, Any]:
+    """Arguments as nested dicts: a record gives all that it holds, and None says nothing."""
+    return {
+        name: _without_none(inner) if isinstance(inner, Mapping) or dataclasses.is_dataclass(inner) else inner
+        for name, inner in plain(value).items()
+        if inner is not None
+    }
+
+
+def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
+    if not path.exists():
+        if must_exist:
+            raise ConfigError(setting="config", reason=f"there is no file {path}")
+        return {}
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(setting="config", reason=f"{path} is not valid TOML: {error}") from error
+
+
+# -- the places to read from -----------------------------------------------------------------------
+
+
+class _Given(InitSettingsSource):
+    """Nested values as they are."""
+
+    def __call__(self) -> dict[str, Any]:
+        return _taken_whole(new_values(super().__call__()))
+
+
+class _Environment(EnvSettingsSource):
+    """The variables `BACKBURNER_*`, in which `__` leads into a group."""
+
+    def __init__(self, model: type[BaseSettings], variables: Mapping[str, str]) -> None:
+        super().__init__(model)
+        # The variable that marks the processes of a supervisor is named as a group is.
+        groups = {f"{_PREFIX}{group.upper()}" for group in groups_of(Settings)}
+        self.env_vars = {
+            name.lower(): text
+            for name, text in variables.items()
+            if name.startswith(_PREFIX) and name not in groups
+        }
+
+    def __call__(self) -> dict[str, Any]:
+        return _taken_whole(new_values(self._of_unknown_groups() | super().__call__()))
+
+    def _of_unknown_groups(self) -> dict[str, Any]:
+        """What would be passed over, and is refused: other variables of ours have no `__` in their names."""
+        paths = [name.removeprefix(_PREFIX.lower()).split("__") for name in self.env_vars]
+        return {
+            path[0]: {} for path in paths if len(path) > 1 and path[0] not in self.settings_cls.model_fields
+        }
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """What is no JSON stays text, for the check that can say which setting it is."""
+        try:
+            return super().decode_complex_value(field_name, field, value)
+        except ValueError:
+            return value
+
+
+def _taken_whole(values: dict[str, Any]) -> dict[str, Any]:
+    """With mappings that have names of the user's own as one value: pydantic-settings merges dicts alone."""
+    if isinstance(queues := values.get("queues"), Mapping):
+        values = {**values, "queues": MappingProxyType(queues)}
+    mcp = values.get("mcp")
+    if isinstance(mcp, Mapping) and isinstance(patience := mcp.get("client_patience"), Mapping):
+        values = {**values, "mcp": {**mcp, "client_patience": MappingProxyType(patience)}}
+    return values
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Sources(BaseSettings):
+    """Made of the places to read from: `arguments`, `environment`, `file`, in this order."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX.lower(),
+        env_nested_delimiter="__",
+        case_sensitive=True,
+        extra="forbid",
+        validate_default=False,
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        places = init_settings()
+        return (
+            _Given(settings_cls, places["arguments"]),
+            _Environment(settings_cls, places["environment"]),
+            _Given(settings_cls, places["file"]),
+        )
+
+
+def _model_of(record: type, base: type[BaseModel] = _Group) -> Any:
+    """A model of a record's fields, none of them required: defaults are the record's own affair."""
+    kinds = get_type_hints(record)
+    names = [entry.name for entry in dataclasses.fields(record)]
+    fields: dict[str, Any] = {name: (_checked(name, kinds[name]), None) for name in names}
+    return create_model(record.__name__, __base__=base, **fields)
+
+
+def _checked(name: str, kind: Any) -> Any:
+    """The type that checks what is given for a field."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return _model_of(kind)
+    if name == "queues":
+        queue = _model_of(Queue)
+        return dict[str, Annotated[queue, BeforeValidator(_queue)]]  # type: ignore[valid-type]
+    if name == "client_patience":
+        return dict[str, Annotated[Any, BeforeValidator(_patience)]]
+    if name.endswith("_s"):
+        return Annotated[float, BeforeValidator(_seconds)]
+    if get_origin(kind) is tuple:
+        return list[str]
+    return NonNegativeInt if kind is int else kind
+
+
+def _seconds(value: Any) -> float:
+    try:
+        return duration_s(value)
+    except ConfigError as error:
+        raise ValueError(error.details["reason"]) from None
+
+
+def _patience(value: Any) -> Any:
+    return value if value == "forever" else _seconds(value)
+
+
+def _queue(value: Any) -> Any:
+    """A number alone is the number of workers."""
+    return {"workers": value} if isinstance(value, int | str) else value
+
+
+_Reader = _model_of(Settings, _Sources)
+
+
+# -- what is wrong ---------------------------------------------------------------------------------
+
+
+def _refusal(error: ValidationError) -> ConfigError:
+    """The first thing that is wrong, by the name of its setting, and what to write in its place."""
+    first = error.errors(include_url=False)[0]
+    names = [str(name) for name in first["loc"]]
+    path = ".".join(names)
+    if first["type"] == "extra_forbidden":
+        return ConfigError(setting=path, reason=_unknown(names))
+    reason = first["msg"].removeprefix("Value error, ").replace("Input", repr(first["input"]), 1)
+    entries = dict(every_setting())
+    around = (entries.get(".".join(names[:length])) for length in range(len(names), 0, -1))
+    entry = next(filter(None, around), None)
+    if entry is not None and entry.metadata["example"] and first["type"] != "value_error":
+        reason += f"; write for example {entry.metadata['example']}"
+    return ConfigError(setting=path, reason=reason)
+
+
+def _unknown(names: list[str]) -> str:
+    """That there is no such setting, which one may be meant, and which there are beside it."""
+    paths = [*groups_of(Settings), *(path for path, _ in every_setting())]
+    by_name = MOVED | {path.rpartition(".")[2]: path for path in paths} | {path: path for path in paths}
+    near = difflib.get_close_matches(".".join(names), by_name) or difflib.get_close_matches(
+        names[-1], by_name
+    )
+    meant = f"; did you mean {by_name[near[0]]}?" if near else ";"
+    record: Any = Settings
+    for name in names[:-1]:
+        record = groups_of(record).get(name, Queue)
+    known = ", ".join(sorted(entry.name for entry in dataclasses.fields(record)))
+    return f"there is no such setting{meant} known: {known}"

@@ -1,0 +1,165 @@
+"""The server's side of the local engine: it makes sure that a supervisor is there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from ...config import Settings
+from ...errors import EngineError
+from ...store import Store
+from ...task import Task
+from .import_path import environment
+from .supervisor_lock import SupervisorLock
+from .work_source import work_is_left
+
+log = logging.getLogger("backburner.engine")
+
+_START_S = 30.0
+_LONGEST_PAUSE_S = 30.0
+
+
+class LocalEngine:
+    """Starts the host's supervisor when there is work, and again when it has died.
+
+    The server passes the lock on to the supervisor that it starts, so that there is never a
+    moment in which a second one could begin.
+    """
+
+    name = "local"
+
+    def __init__(
+        self, settings: Settings, data_dir: Path, target: str, store: Store, *, temporary: bool = False
+    ) -> None:
+        self._settings = dataclasses.replace(settings, data_dir=str(data_dir))
+        self._data_dir = data_dir
+        self._target = target
+        self._store = store
+        self._temporary = temporary
+        self._guard: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._needed = threading.Event()
+        self._settled = threading.Event()
+        self._stopped = threading.Event()
+        self._error: EngineError | None = None
+
+    def start(self) -> None:
+        """Make sure that a supervisor is there. Raises EngineError, with what it said, when none can be."""
+        if not self._target:
+            reason = "the app was not made in a file that a runner could import; put it into a .py file"
+            raise EngineError(engine=self.name, reason=reason)
+        with self._starting:
+            if self._guard is None:
+                self._guard = threading.Thread(target=self._stand_guard, name="backburner-guard", daemon=True)
+                self._guard.start()
+        if not self._settled.wait(_START_S):
+            raise self._failure(f"the supervisor does not get ready; see {self._log_file}")
+        if self._error is not None:
+            raise self._error
+
+    def submit(self, task: Task) -> None:
+        if self._guard is None:
+            self.start()
+        self._needed.set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._needed.set()
+        if self._temporary and self._guard is not None:
+            # Its tasks are gone with the store, so its supervisor must go too.
+            while self._guard.is_alive():
+                if self._child is not None and self._child.poll() is None:
+                    for number in (signal.SIGTERM, signal.SIGINT):  # a second one means: at once
+                        self._child.send_signal(number)
+                self._guard.join(0.5)
+
+    # -- standing guard
+
+    def _stand_guard(self) -> None:
+        """Whenever nobody holds the supervisor's lock and there is work, start a supervisor."""
+        wanted, failures = True, 0  # a server that starts will have work soon
+        while not self._stopped.is_set():
+            try:
+                begun = self._start_if(wanted)
+                wanted, failures, self._error = False, 0, None
+            except (OSError, EngineError) as error:
+                self._error = error if isinstance(error, EngineError) else self._failure(str(error))
+                wanted, failures = True, failures + 1
+                log.error("%s", self._error)
+            self._settled.set()
+            if failures:
+                self._stopped.wait(min(0.25 * 2**failures, _LONGEST_PAUSE_S))
+            elif not begun and not self._stopped.is_set():  # `stop` may have rung before the bell was reset
+                self._needed.wait()
+
+    def _start_if(self, wanted: bool) -> bool:
+        """Wait until nobody supervises; then start a supervisor if one is wanted, or if work is left."""
+        lock = SupervisorLock(self._data_dir)
+        fd = lock.take()
+        if fd is None:
+            self._settled.set()
+            fd = lock.take(wait=True)
+        assert fd is not None, "it has waited for it"
+        try:
+            if self._child is not None and self._child.wait() > 0:
+                self._child = None
+                raise self._failure(self._last_words())
+            self._needed.clear()
+            begin = wanted or work_is_left(self._store, self._settings, held=True)
+            if begin and not self._stopped.is_set():
+                self._spawn(fd)
+            return begin
+        finally:
+            os.close(fd)
+
+    def _spawn(self, lock_fd: int) -> None:
+        """Start a supervisor that holds the lock already and belongs to no terminal, session or parent.
+
+        Returns when it is ready. Raises EngineError, with its last words, when it ends before.
+        """
+        config = {"settings": self._settings.to_json(), "targets": [self._target]}
+        log_fd = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "backburner.supervise", str(lock_fd)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_fd,
+                pass_fds=[lock_fd],
+                start_new_session=True,
+                env=environment(),
+            )
+        finally:
+            os.close(log_fd)
+        assert self._child.stdin is not None, "it is a pipe"
+        assert self._child.stdout is not None, "it is a pipe"
+        with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
+            pipe.write(json.dumps(config).encode())
+        with self._child.stdout as pipe:
+            ready = pipe.read()
+        if not ready:
+            self._child.wait()
+            self._child = None
+            raise self._failure(self._last_words())
+
+    @property
+    def _log_file(self) -> Path:
+        return self._data_dir / "supervisor.log"
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log_file.read_bytes()[-4096:].decode(errors="replace").strip().splitlines()
+            return f"the supervisor ended: {lines[-1] if lines else ''} (more in {self._log_file})"
+        return "the supervisor ended"
+
+    def _failure(self, reason: str) -> EngineError:
+        return EngineError(engine=self.name, reason=reason)

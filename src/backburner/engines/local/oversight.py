@@ -1,0 +1,117 @@
+"""Watching over attempts: which must end, when, and by what force."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from ...config import Settings
+from ...store import Lease, Stopping
+from ...task import TaskError
+from .dispatch import Dispatch
+from .leased_attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, LeasedAttempt, Report
+from .timers import Timers
+from .workers import Workers, WorkerSlot
+from .write_batch import WriteBatch
+
+_KILL_AGAIN_MS = 1000
+
+
+class Oversight:
+    """Ends attempts that are over a limit, cancelled, lost, or in the way of the supervisor's own end.
+
+    A runner is asked first where there is time for it, and killed when its grace is over.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        dispatch: Dispatch,
+        batch: WriteBatch[Report],
+        timers: Timers,
+        settings: Settings,
+        tasks_folder: Path,
+    ) -> None:
+        self._workers = workers
+        self._dispatch = dispatch
+        self._batch = batch
+        self._timers = timers
+        self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
+        self._drain_grace_ms = int(settings.supervisor.drain_grace_s * 1000)
+        self._tasks_folder = tasks_folder
+        self._drained_at: int | None = None
+
+    # -- what others want
+
+    def cancel(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
+        """Somebody wants the task stopped."""
+        if attempt.stopping is not None:
+            return
+        self._batch.add(attempt.report(Stopping()))
+        kill_at = now + self._cancel_grace_ms
+        self._stop(worker, attempt, TaskError(CANCELLED, "The task was cancelled."), kill_at)
+        if attempt.sent and worker.runner is not None:
+            worker.runner.tell("cancel", {"task_id": attempt.lease.task_id, "attempt": attempt.lease.attempt})
+
+    def lose(self, lease: Lease) -> None:
+        """Somebody else has the task now, or nobody: what our runner does is of no use."""
+        for worker, attempt in self._workers.attempts():
+            if attempt.lease is lease:
+                self._stop(worker, attempt, TaskError(LEASE_LOST, "The lease was lost."), 0)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._drained_at is not None
+
+    def drain(self, now: int) -> None:
+        """At first let finish what runs, for its grace; said once more, hand everything back at once."""
+        self._drained_at = now if self.is_draining else now + self._drain_grace_ms
+        self._timers.soon("look", now)
+
+    # -- looking
+
+    def look(self, now: int) -> None:
+        """Enforce the limits, end what must end, and have written what was said."""
+        for worker in self._workers:
+            if self._drained_at is not None:
+                self._give_up(worker, now, self._drained_at)
+            attempt = worker.attempt
+            if attempt is not None:
+                self._enforce(worker, attempt, now)
+                self._timers.soon("look", attempt.look_again_at(now))
+                if (news := attempt.news()) is not None:
+                    self._batch.add(news)
+
+    def _give_up(self, worker: WorkerSlot, now: int, drained_at: int) -> None:
+        for attempt in worker.attempts():
+            if attempt.sent and now < drained_at:
+                self._timers.soon("look", drained_at)
+            else:
+                self._stop(worker, attempt, TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
+
+    def _stop(self, worker: WorkerSlot, attempt: LeasedAttempt, error: TaskError, kill_at: int) -> None:
+        """End an attempt: at once if no runner has it yet, else by `kill_at`."""
+        attempt.stop(error, kill_at)
+        if attempt.sent:
+            self._timers.soon("look", kill_at)
+        else:
+            self._dispatch.finish(worker, attempt, attempt.outcome_of_death(0))
+
+    def _enforce(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
+        if not attempt.sent:
+            self._workers.end_late_runner(worker, now)
+            self._timers.soon("look", now + self._workers.patience_ms)
+            return
+        runner = worker.runner
+        if runner is None or runner.pid is None:
+            return
+        if attempt.stopping is None:
+            error = attempt.limit_exceeded(runner.pid, self._tasks_folder, now)
+            if error is not None and error.type == TIMED_OUT:
+                attempt.stop(error, now + self._cancel_grace_ms)
+                runner.signal(signal.SIGTERM)
+            elif error is not None:
+                attempt.stop(error, now)
+        if attempt.kill_at is not None and now >= attempt.kill_at:
+            attempt.kill_at = now + _KILL_AGAIN_MS
+            runner.kill()

@@ -1,0 +1,124 @@
+"""Which tasks a supervisor works on: all that its queues hold, or one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ...config import Settings
+from ...errors import StoreError
+from ...store import Lease, Store
+from ...task import Task
+from . import linux
+
+log = logging.getLogger("backburner.supervisor")
+
+
+class WorkSource(Protocol):
+    """Where a supervisor's work comes from. Every verb may raise StoreError."""
+
+    @property
+    def slots(self) -> Mapping[str, int]:
+        """How many workers each queue gets."""
+        ...
+
+    def take_over(self) -> None:
+        """Before any claim: get back what supervisors that died have left."""
+        ...
+
+    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
+        """The best tasks of a queue that are ready, at most one for each worker named."""
+        ...
+
+    def next_ready_at(self) -> int | None:
+        """When a task becomes ready by itself, if this is known."""
+        ...
+
+    def is_over(self, idle_ms: int) -> bool:
+        """Whether a supervisor that has had nothing to do for so long may leave."""
+        ...
+
+
+class AllQueues:
+    """Every task of a store in a queue that has workers by the settings.
+
+    For the one supervisor of this host and store: it holds the lock.
+    """
+
+    def __init__(self, store: Store, settings: Settings, supervisor_id: str) -> None:
+        self.slots = {name: queue.workers for name, queue in settings.queues.items() if queue.workers}
+        self._store = store
+        self._settings = settings
+        self._supervisor_id = supervisor_id
+
+    def take_over(self) -> None:
+        """End what is left of supervisors that died, and give their tasks back.
+
+        We hold the lock that was theirs, so they are dead for sure.
+        """
+        store, own_id = self._store, self._supervisor_id
+        place = own_id.rpartition("_")[0] + "_"
+        left = [
+            worker
+            for worker in store.workers()
+            if worker.supervisor_id.startswith(place) and worker.supervisor_id != own_id
+        ]
+        supervisors = {worker.supervisor_id for worker in left}
+        for dead in supervisors:
+            if not linux.end_tagged(linux.SUPERVISOR_VARIABLE, dead):
+                log.warning("processes of %s cannot be ended", dead)
+        store.lose(workers=[worker.worker_id for worker in left])
+        for dead in supervisors:
+            store.remove_workers(dead)
+
+    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
+        return self._store.claim([queue], workers, fair=bool(self._settings.fair_share))
+
+    def next_ready_at(self) -> int | None:
+        return self._store.next_ready_at()
+
+    def is_over(self, idle_ms: int) -> bool:
+        idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
+        if not idle_exit_ms or idle_ms < idle_exit_ms:
+            return False
+        return not work_is_left(self._store, self._settings, held=False)
+
+
+class OneTask:
+    """One task, claimed once and by one worker. Dead supervisors are left to the one that holds the lock."""
+
+    def __init__(self, store: Store, task: Task) -> None:
+        self.slots = {task.queue: 1}
+        self.lease: Lease | None = None
+        self._store = store
+        self._task_id = task.task_id
+        self._claimed = False
+
+    def take_over(self) -> None: ...
+
+    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
+        if self._claimed:
+            return []
+        self.lease = self._store.claim_task(self._task_id, workers[0])
+        self._claimed = True
+        return [] if self.lease is None else [self.lease]
+
+    def next_ready_at(self) -> int | None:
+        return None
+
+    def is_over(self, idle_ms: int) -> bool:
+        return self._claimed
+
+
+def work_is_left(store: Store, settings: Settings, *, held: bool) -> bool:
+    """Whether a supervisor with these settings has something to do; also while the store does not say.
+
+    `held` asks for tasks that somebody holds, too: their supervisor may be dead.
+    """
+    try:
+        depths = store.queue_depths()
+    except StoreError:
+        return True
+    ours = {name for name, queue in settings.queues.items() if queue.workers}
+    return any(depth.queue in ours and (depth.queued or (held and depth.leased)) for depth in depths)

@@ -1,0 +1,177 @@
+"""What callers give: their request for a task, and the checks of it and of all else.
+
+Each check gives the value back, or raises a kind of InvalidRequest; for an id that is none, TaskNotFound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from . import json_text
+from .errors import InvalidCursor, InvalidRequest, TaskNotFound, TooLarge, UnknownQueue
+from .lifecycle import State
+from .task import LOCAL_OWNER, Answer, Caller, Resources, is_task_id
+
+MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000
+_MAX_TAGS, _MAX_TAG_CHARS = 32, 256
+_PRIORITIES = range(-1000, 1001)
+_LOG_CURSOR_FORM = re.compile(r"log_([0-9]{9,15})")
+_LATEST_MS = 253_402_300_800_000  # the year 10000
+_LONGEST_WAIT_S = 86_400 * 365.0
+
+
+class TaskOptions(TypedDict, total=False):
+    """What may be said about a task beside its tool and inputs: the other fields of TaskRequest."""
+
+    owner: str
+    queue: str | None
+    priority: int
+    ttl_s: float | None
+    idempotency_key: str | None
+    external_id: str | None
+    parent_id: str | None
+    tags: Sequence[str]
+    resources: Resources | None
+    traceparent: str | None
+    answers: Mapping[str, Answer]
+    caller: Caller | None
+    meta: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """A task as its caller asks for it, not checked yet. None is for the tool or the settings to say.
+
+    `answers` are to the tool's `ask_first`. `caller` is for the tool to see; it gives no rights here,
+    where only the owner counts. `meta` is the caller's own.
+    """
+
+    tool_name: str
+    inputs: Mapping[str, Any]
+    owner: str = LOCAL_OWNER
+    queue: str | None = None
+    priority: int = 0
+    ttl_s: float | None = None
+    idempotency_key: str | None = None
+    external_id: str | None = None
+    parent_id: str | None = None
+    tags: Sequence[str] = ()
+    resources: Resources | None = None
+    traceparent: str | None = None
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    caller: Caller | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def check_id(task_id: str) -> str:
+    if not isinstance(task_id, str) or not is_task_id(task_id):
+        raise TaskNotFound(task_id=task_id if isinstance(task_id, str) and len(task_id) <= 64 else "…")
+    return task_id
+
+
+def check_text(name: str, value: Any, longest: int) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(reason=f"{name} must be text that is not empty")
+    if len(value) > longest:
+        raise TooLarge(what=name, size=len(value), limit=longest)
+    json_text.encode(value, name)
+    return value
+
+
+def check_size(what: str, text: str, longest_bytes: int) -> str:
+    size = len(text.encode())
+    if size > longest_bytes:
+        raise TooLarge(what=what, size=size, limit=longest_bytes)
+    return text
+
+
+def check_optional(name: str, value: str | None) -> str | None:
+    return None if value is None else check_text(name, value, MAX_KEY_CHARS)
+
+
+def check_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in _PRIORITIES:
+        reason = (
+            f"priority must be a whole number from {_PRIORITIES[0]} to {_PRIORITIES[-1]}, not {priority!r}"
+        )
+        raise InvalidRequest(reason=reason)
+    return priority
+
+
+def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise InvalidRequest(reason="tags must be a list of texts")
+    if len(tags) > _MAX_TAGS:
+        raise InvalidRequest(reason=f"a task has at most {_MAX_TAGS} tags, not {len(tags)}")
+    return tuple(dict.fromkeys(check_text("tag", tag, _MAX_TAG_CHARS) for tag in tags))
+
+
+def check_queue(queue: str, known: Collection[str]) -> str:
+    if not isinstance(queue, str) or queue not in known:
+        raise UnknownQueue(queue=queue, known=", ".join(known))
+    return queue
+
+
+def check_ttl(ttl_s: float | None, default_s: float, longest_s: float) -> float:
+    if ttl_s is None:
+        return default_s
+    if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool) or not ttl_s > 0:
+        raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
+    return float(min(ttl_s, longest_s))
+
+
+def check_resources(resources: Resources) -> Resources:
+    for name in Resources.__slots__:
+        value = getattr(resources, name)
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
+        ):
+            raise InvalidRequest(reason=f"resources.{name} must be a number above 0, not {value!r}")
+    return resources
+
+
+def check_limit(limit: int, most: int) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidRequest(reason=f"limit must be a whole number from 1 to {most}, not {limit!r}")
+    return limit
+
+
+def check_time(name: str, ms: int | None) -> int | None:
+    if ms is None or (isinstance(ms, int) and not isinstance(ms, bool) and 0 <= ms < _LATEST_MS):
+        return ms
+    raise InvalidRequest(reason=f"{name} must be a time in milliseconds since 1970, not {ms!r}")
+
+
+def deadline(timeout_s: float) -> float:
+    """When a wait of so long is over, by the monotonic clock. Raises InvalidRequest."""
+    if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s >= 0:
+        return time.monotonic() + min(timeout_s, _LONGEST_WAIT_S)
+    raise InvalidRequest(reason=f"timeout_s must be a number of seconds from 0 on, not {timeout_s!r}")
+
+
+def check_states(states: Sequence[str]) -> frozenset[State]:
+    try:
+        return frozenset(State(state) for state in states)
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(reason=f"{error}; the states are {', '.join(State)}") from None
+
+
+def log_cursor(seq: int) -> str:
+    """Where to go on after the line of that number."""
+    return f"log_{seq:09d}"
+
+
+def log_seq(cursor: str) -> int:
+    """The number of the line that `log_cursor` named."""
+    match = _LOG_CURSOR_FORM.fullmatch(cursor) if isinstance(cursor, str) else None
+    if match is None:
+        raise InvalidCursor
+    return int(match[1])

@@ -1,0 +1,42 @@
+"""Tools that ask their client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...context import TaskContext
+from ...task import Retry
+from .base import app
+
+_NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@app.tool
+def ask_name(ctx: TaskContext) -> dict[str, Any]:
+    answer = ctx.ask("What is your name?", _NAME_SCHEMA)
+    return {"action": answer.action, "content": answer.content, "accepted": answer.accepted}
+
+
+@app.tool
+async def ask_name_async(ctx: TaskContext) -> dict[str, Any]:
+    answer = await ctx.ask_async("What is your name?", _NAME_SCHEMA)
+    return {"action": answer.action, "content": answer.content, "accepted": answer.accepted}
+
+
+@app.tool
+def ask_two(ctx: TaskContext) -> dict[str, Any]:
+    answers = ctx.ask_all({"first": ("First name?", _NAME_SCHEMA), "last": ("Last name?", None)})
+    return {key: [answer.action, answer.content] for key, answer in answers.items()}
+
+
+@app.tool
+def ask_twice(ctx: TaskContext) -> list[Any]:
+    return [ctx.ask("Who?", _NAME_SCHEMA).content, ctx.ask("And who else?", _NAME_SCHEMA).content]
+
+
+@app.tool(retries=Retry(max_attempts=2, backoff_s=0.01, on=("*",)))
+def ask_then_fail_once(ctx: TaskContext) -> Any:
+    answer = ctx.ask("Who?", _NAME_SCHEMA)
+    if ctx.attempt == 1:
+        raise RuntimeError("once")
+    return answer.content

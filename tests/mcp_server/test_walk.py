@@ -1,0 +1,65 @@
+"""How many files a reader of one call must open."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import backburner
+from backburner.mcp.middleware import TaskMiddleware
+from backburner.stores.watches import SocketFolder
+from tests.deployment import Deployment
+from tests.mcp_server.harness import connect, make_app
+
+SOURCE = Path(backburner.__file__).parent
+PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+MOST_FILES = 20
+
+
+class Walk:
+    """The files of ours whose functions run, in any thread, from the next request until a task is stored."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+        self.awaited = self.on = False
+
+    def see(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "call" or not (self.awaited or self.on):
+            return
+        if frame.f_code is TaskMiddleware.__call__.__code__ and self.awaited:
+            self.awaited, self.on = False, True
+        elif frame.f_code is SocketFolder.announce.__code__:
+            self.on = False  # those who wait for the task are told
+        path = Path(frame.f_code.co_filename)
+        if self.on and path.is_relative_to(SOURCE):
+            self.files.add(str(path.relative_to(SOURCE)))
+
+
+@contextmanager
+def watched() -> Iterator[Walk]:
+    walk, before = Walk(), sys.getprofile()
+    threading.setprofile(walk.see)
+    sys.setprofile(walk.see)
+    try:
+        yield walk
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+
+
+async def test_the_walk_of_a_call_is_short_and_told_as_it_is(deployment: Deployment) -> None:
+    with watched() as walk, deployment.app(make_app) as app:
+        async with connect(app.mcp_server(), "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 0}))  # what is made when first used, is made
+            walk.awaited = True
+            task_id = await peer.start("slow", {"n": 0})
+            await peer.poll(task_id)
+    told = PAGE.read_text().partition("<!-- walk: call -->")[2].partition("<!-- /walk -->")[0]
+    assert walk.files == set(re.findall(r"`([\w/]+\.py)`", told))
+    assert len(walk.files) <= MOST_FILES
