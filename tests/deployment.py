@@ -33,13 +33,14 @@ class Deployment:
     """A folder with a store, whoever serves it, and whoever works on it; when it ends, nobody does any more.
 
     `program` is a server: a script and its first arguments, to which come `stdio`, or `http` and a port.
-    `settings` are Backburner's, and `variables` are others of the environment.
+    `settings` are Backburner's, `variables` are others of the environment, and `interpreter` runs them all.
     """
 
     folder: Path
     program: tuple[str | Path, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
+    interpreter: str | Path = sys.executable
 
     @property
     def data_dir(self) -> Path:
@@ -62,7 +63,7 @@ class Deployment:
         }
 
     def command(self, *words: str | Path, program: tuple[str | Path, ...] = ()) -> list[str]:
-        return [sys.executable, *map(str, program or self.program), *map(str, words)]
+        return [str(word) for word in (self.interpreter, *(program or self.program), *words)]
 
     def stdio(self, *program: str | Path) -> StdioServerParameters:
         command, *words = self.command("stdio", program=program)

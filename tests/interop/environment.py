@@ -8,9 +8,11 @@ An environment is made once, and anew when what it is to hold has changed.
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,11 +20,25 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
 FOLDER = HERE.parents[1] / ".interop"
+_SDK_RANGE = re.compile(r"(mcp|fastmcp)>=([\d.]+),<\d+")
+
+
+def our_requirements(*, oldest_sdk: bool) -> tuple[str, ...]:
+    """What pyproject.toml says that we need, with FastMCP; of the SDKs any release, or the oldest."""
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text())["project"]
+    admitted = [*project["dependencies"], *project["optional-dependencies"]["fastmcp"]]
+    ranges = {found[1]: found[2] for each in admitted if (found := _SDK_RANGE.fullmatch(each))}
+    assert ranges.keys() == {"mcp", "fastmcp"}, admitted
+    pinned = [f"{name}=={oldest}" for name, oldest in ranges.items()]
+    return (*admitted, *pinned) if oldest_sdk else tuple(admitted)
+
 
 #: Python environments by name, and what each holds. Two releases of one package cannot share one.
 PYTHON = {
     "mcp1": ("mcp==1.30.*",),
     "fastmcp": ("fastmcp==4.1.2", "fastmcp-tasks==4.1.2"),
+    "sdk-oldest": our_requirements(oldest_sdk=True),
+    "sdk-newest": our_requirements(oldest_sdk=False),
 }
 _INSTALL_S = 600
 #: What could not be made in this process: a second try would only take as long as the first.

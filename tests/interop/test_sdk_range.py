@@ -1,0 +1,39 @@
+"""Both ends of the range of SDKs that pyproject.toml admits, with a server of each framework."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.deployment import ROOT
+from tests.interop import environment
+from tests.interop.serving import of_others
+from tests.mcp_server.harness import deploy
+
+pytestmark = pytest.mark.slow
+
+DONE = {"text": "slow done n=3", "status": "completed"}
+EXPECTED = {
+    "listed": {"there": ["fast", "slow", "wait_for_task"]},
+    "as_a_task_of_2026": DONE,
+    "as_a_task_of_2025": DONE,
+    "plainly": {"text": "slow done n=3"},
+    "by_our_client": {**DONE, "dialect": "2026-07-28"},
+}
+
+
+@pytest.mark.parametrize("kind", ["lowlevel", "mcpserver", "fastmcp"])
+@pytest.mark.parametrize("sdk", ["sdk-oldest", "sdk-newest"])
+def test_a_slow_tool_can_be_called_in_every_way(tmp_path: Path, sdk: str, kind: str) -> None:
+    (interpreter,) = of_others(lambda: [str(environment.python(sdk))])
+    with deploy(tmp_path, kind) as deployment:
+        deployment.interpreter = interpreter
+        deployment.variables |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        with deployment.http() as server:
+            targets = (["http", server.url], ["stdio", *deployment.command("stdio")])
+            for target in targets:
+                with deployment.run(environment.CLIENTS / "every_way.py", *target) as program:
+                    said, _ = program.communicate(timeout=100)
+                outcomes = [json.loads(line) for line in said.splitlines()]
+                assert {outcome.pop("scenario"): outcome for outcome in outcomes} == EXPECTED
