@@ -11,7 +11,8 @@ from tests.interop import environment
 from tests.interop.serving import of_others
 from tests.mcp_server.harness import deploy
 
-pytestmark = pytest.mark.slow
+# The first one may have to make its environment.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DONE = {"text": "slow done n=3", "status": "completed"}
 EXPECTED = {
