@@ -11,7 +11,8 @@ from tests.interop import environment
 from tests.interop.serving import of_others
 from tests.mcp_server.harness import deploy
 
-pytestmark = pytest.mark.slow
+# The first one may have to make its environment.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DONE = {"text": "slow done n=3", "status": "completed"}
 EXPECTED = {
@@ -32,8 +33,9 @@ def test_a_slow_tool_can_be_called_in_every_way(tmp_path: Path, sdk: str, kind: 
         deployment.variables |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         with deployment.http() as server:
             targets = (["http", server.url], ["stdio", *deployment.command("stdio")])
-            for target in targets:
-                with deployment.run(environment.CLIENTS / "every_way.py", *target) as program:
+            every_way = environment.CLIENTS / "every_way.py"
+            for program in [deployment.run(every_way, *target) for target in targets]:
+                with program:
                     said, _ = program.communicate(timeout=100)
                 outcomes = [json.loads(line) for line in said.splitlines()]
                 assert {outcome.pop("scenario"): outcome for outcome in outcomes} == EXPECTED
