@@ -35,7 +35,9 @@ def test_a_slow_tool_can_be_called_in_every_way(tmp_path: Path, sdk: str, kind: 
             targets = (["http", server.url], ["stdio", *deployment.command("stdio")])
             every_way = environment.CLIENTS / "every_way.py"
             for program in [deployment.run(every_way, *target) for target in targets]:
-                with program:
+                try:
                     said, _ = program.communicate(timeout=100)
+                finally:
+                    program.kill()
                 outcomes = [json.loads(line) for line in said.splitlines()]
                 assert {outcome.pop("scenario"): outcome for outcome in outcomes} == EXPECTED
