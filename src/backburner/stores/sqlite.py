@@ -114,6 +114,7 @@ class SqliteStore(SqlStore):
     def _refuse_strangers(self) -> None:
         """Look at a file before anything in it is changed, even its journal mode."""
         with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as connection:
+            connection.execute("BEGIN")  # its version and its tables, as of one moment
             self._version_of(connection)
 
     def _version_of(self, connection: sqlite3.Connection) -> int:
