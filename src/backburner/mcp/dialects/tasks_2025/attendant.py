@@ -125,12 +125,15 @@ class Asker:
     def __init__(self, service: TaskService, task_id: str, owner: str) -> None:
         self._service, self._task_id, self._owner = service, task_id, owner
         self._out: dict[str, tuple[asyncio.Task[None], bool]] = {}
+        self._answered: set[str] = set()
 
     def ask(
         self, questions: list[InputRequest], session: ServerSession, request_id: types.RequestId | None
     ) -> None:
         """Send those questions that are not out yet: on the stream of that request, or outside any."""
         for question in questions:
+            if question.key in self._answered:
+                continue  # this status was read before the answer was written
             asking, on_request = self._out.get(question.key, (None, False))
             if asking is not None and (on_request or request_id is None):
                 continue
@@ -153,6 +156,7 @@ class Asker:
         try:
             answer = await put(question, session, request_id, related(self._task_id))
             await self._service.aio.answer_input(self._task_id, {question.key: answer}, owner=self._owner)
+            self._answered.add(question.key)
         except InvalidAnswer:
             refused = declined(question.method, "the client's answer does not fit the question")
             await self._service.aio.answer_input(self._task_id, {question.key: refused}, owner=self._owner)
