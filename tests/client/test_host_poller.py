@@ -254,6 +254,19 @@ async def test_the_task_file_tells_that_a_task_failed(tmp_path: Path) -> None:
         assert text_of(result) == "**failed**: no luck"
 
 
+async def test_the_entry_itself_tells_that_a_task_failed(tmp_path: Path) -> None:
+    """The task file is written after it, and may be late."""
+    server = Server()
+    async with polling(server, tmp_path) as poller:
+        call = asyncio.ensure_future(poller.call("run", {}))
+        await until(lambda: server.calls)
+        write_json(
+            tmp_path / "mcp_tasks.v1.json", {"mcpTasks": [{"id": server.task_id(), "status": "running"}]}
+        )
+        append(tmp_path / LOG, entry(server.task_id(), markdown="**failed**: no luck", status="failed"))
+        assert (await call).is_error
+
+
 async def test_the_poller_has_a_time_limit_of_its_own(tmp_path: Path) -> None:
     server = Server()
     async with polling(server, tmp_path, time_limit_s=0.1) as poller:

@@ -266,7 +266,9 @@ def _output(prompt: Mapping[str, Any], status: Mapping[str, Any] | None) -> type
         return types.CallToolResult.model_validate(output)
     shown = {"content": [text_block(output)]} if isinstance(output, str) else value_result(output)
     result = types.CallToolResult.model_validate(shown)
-    failed = status is not None and FAILED & {status.get("status"), status.get("resultStatus")}
+    # The task file may be written after the entry, and other apps' entries may say nothing.
+    words = [prompt.get("status"), *((status or {}).get(key) for key in ("status", "resultStatus"))]
+    failed = any(word in FAILED for word in words if isinstance(word, str))
     return result.model_copy(update={"is_error": True}) if failed else result
 
 
