@@ -99,7 +99,7 @@ def _fill_in(low: Server[Any]) -> None:
 
 def _look_up_schemas(low: Server[Any], middleware: TaskMiddleware, slow_tools: SlowTools) -> None:
     """Without this the SDK lists all tools before each call over HTTP at 2026-07-28."""
-    before = low.get_tool_input_schema
+    before = getattr(low, "get_tool_input_schema", None)  # the oldest SDK asks nobody
 
     def look_up(name: str) -> Mapping[str, Any] | None:
         own = middleware.own_tools.get(name)
