@@ -8,7 +8,7 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -19,7 +19,7 @@ from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
 from .stores import open_store
-from .target import target_of_caller
+from .target import FOR_RUNNER, target_of_caller
 from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
 
@@ -41,12 +41,19 @@ class Backburner:
     def __init__(self, name: str, *, config: str | Path | None = None, **settings: Any) -> None:
         """Settings not given come from the environment and from `config` (`backburner.toml`)."""
         self.name = name
-        self.settings = Settings.load(name, settings, file=config)
+        self._read_settings = partial(Settings.load, name, settings, file=config)
         self.tools = Registry()
         self.target = target_of_caller(inspect.currentframe(), name)
         #: The MCP server that offers the tools: the one attached to, or one made when first needed.
         self.server: Any = None
         self._lock = threading.Lock()
+        if not FOR_RUNNER.get():
+            self.settings = self._read_settings()  # so that a mistake shows at once
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._read_settings()
 
     @classmethod
     def attach(
@@ -94,7 +101,7 @@ class Backburner:
 
     def add_tool(self, spec: ToolSpec) -> None:
         """Add a tool that is described already. Raises ToolDefinitionError and ConfigError."""
-        if spec.queue is not None and spec.queue not in self.settings.queues:
+        if spec.queue is not None and not FOR_RUNNER.get() and spec.queue not in self.settings.queues:
             reason = f"{spec.name} wants the queue {spec.queue!r}, which is not configured"
             raise ConfigError(setting="queues", reason=reason)
         self.tools.add(spec)

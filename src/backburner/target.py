@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import importlib.util
 import sys
@@ -11,6 +12,10 @@ from typing import Any
 
 from .errors import AppNotFound
 from .tools import Registry
+
+#: Set while a runner's process loads an app. Its server has read and checked its settings already, and most
+#: tools need none: reading them would cost each new runner time and memory.
+FOR_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_for_runner", default=False)
 
 #: How the module of an app file is named when it is imported by its path; no import finds it by that name.
 _FILE_MODULE = "backburner_app_"

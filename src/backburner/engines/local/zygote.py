@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...target import load
+from ...target import FOR_RUNNER, load
 from . import linux
 from .import_path import restore_environment
 from .runner import serve
@@ -39,7 +39,9 @@ def main() -> None:
     linux.adopt_orphans()
     restore_environment()
     try:
+        FOR_RUNNER.set(True)
         app = load(target)
+        FOR_RUNNER.set(False)
     except BaseException as error:
         reason = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
         _send(control, {"broken": reason[:_LONGEST_TEXT], "details": traceback.format_exc()[-_LONGEST_TEXT:]})
