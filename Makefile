@@ -11,7 +11,7 @@ FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py te
 TOGETHER := -n 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-versions check services bench demo clean
+.PHONY: help test test-fast soak test-versions check services bench demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -23,6 +23,9 @@ test: check services ## Run the checks and every test, with real services
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
 	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
+
+soak: services ## Run the fuzz tests and the chaos for long
+	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
 
 # A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.
 test-versions: ## Run the fast tests on newer versions of Python, where they are installed
@@ -50,6 +53,7 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
+	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 		echo "services: not installed, and not root on Debian; install:$$missing"; \

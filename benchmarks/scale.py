@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from backburner.config import Queue, Settings
+from backburner.reports import Started, Succeeded
 from backburner.service import TaskService
-from backburner.store import Started, Succeeded
 from backburner.stores import open_store
 from backburner.tools import Registry, ToolSpec
 

@@ -151,12 +151,15 @@ TASK_ERRORS = {
     "protocol_error": "The tool raised a `ProtocolError`: the client gets that JSON-RPC error.",
     "result_not_serialisable": "The tool returned something that is not JSON.",
     "worker_lost": "The process that ran the task, or its supervisor, or its host, went away.",
+    "runner_misbehaved": "The process that ran the task wrote to its supervisor's channel what it may not.",
+    "store_refused": "The store can never keep what the task had to write; the message says why.",
     "timed_out": "The task ran longer than `max_runtime_s`.",
     "memory_exceeded": "The task used more memory than `memory_mb`.",
     "scratch_exceeded": "The task used more scratch space than `scratch_mb`.",
     "cancelled": "The task was cancelled.",
     "unknown_tool": "The app has no such tool any more.",
     "app_not_loaded": "The app could not be imported in a runner; the message says why.",
+    "not_confined": "The process for the task could not be confined as `isolation` asks; its log says why.",
 }
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import hypothesis
@@ -26,7 +27,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "de
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SERVICE_FIXTURES = {"postgres_url", "postgres_server"}
+SERVICE_FIXTURES = {"postgres_url", "postgres_server", "wall_clock"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -82,6 +83,12 @@ def postgres_server() -> Iterator[services.PostgresServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> services.WallClock:
+    """A wall clock that the test sets, for the processes that it gives its environment to."""
+    return services.WallClock(tmp_path)
 
 
 @pytest.fixture(scope="session")

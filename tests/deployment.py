@@ -106,7 +106,7 @@ class Deployment:
             nonlocal found
             holder = lock.holder()
             with contextlib.suppress(psutil.Error, KeyError, TypeError):
-                process = psutil.Process((holder or {})["pid"])  # type: ignore[arg-type]
+                process = psutil.Process((holder or {})["pid"])
                 found = process if "backburner.supervise" in " ".join(process.cmdline()) else None
             return holder is None or found is not None
 

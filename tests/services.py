@@ -166,6 +166,45 @@ class PostgresServer:
         return True
 
 
+class WallClock:
+    """A wall clock for processes that tests start, which jumps when it is told to: libfaketime.
+
+    Clocks that cannot be set go on as they do.
+    """
+
+    #: Where the monotonic clock is left alone, libfaketime breaks the call by which Python sleeps.
+    _SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select([], [], [], seconds) and None\n"
+
+    def __init__(self, folder: Path) -> None:
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+        if library is None:
+            unavailable("libfaketime is not installed: `make services` as root")
+        self._folder = folder / "wall-clock"
+        self._folder.mkdir()
+        (self._folder / "sitecustomize.py").write_text(self._SLEEP)
+        self._offset = self._folder / "offset"
+        self.set(0)
+        self._environment = {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._offset),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+
+    def show_to_children(self, patch: pytest.MonkeyPatch) -> None:
+        """Let processes that are started under this patch go by it."""
+        patch.syspath_prepend(str(self._folder))
+        for name, value in self._environment.items():
+            patch.setenv(name, value)
+
+    def set(self, hours: float) -> None:
+        """Be so many hours ahead of the true time from now on."""
+        new = self._offset.with_suffix(".new")
+        new.write_text(f"{hours * 3600:+.0f}\n")
+        new.replace(self._offset)
+
+
 def _postgres_binaries() -> Path:
     """The directory of initdb and postgres, which Debian keeps off the PATH."""
     candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: -float(path.parent.name))

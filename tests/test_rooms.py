@@ -30,7 +30,9 @@ CORE_NAMES = {
     "additionalProperties",
     "anyOf",
     "exclusiveMinimum",
+    "maxItems",
     "maxLength",
+    "minLength",
 }
 #: Underscores that are part of a public interface.
 PUBLIC = {"os._exit"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +16,16 @@ from typing import Any, TypeVar, overload
 
 from .config import Settings, state_folder
 from .engine import Engine
-from .errors import ConfigError
+from .errors import BackburnerError, ConfigError
 from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
-from .stores import open_store
+from .stores import open_store, store_is_there
 from .target import FOR_RUNNER, target_of_caller
 from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
+
+log = logging.getLogger("backburner.app")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -148,7 +152,11 @@ class Backburner:
         )
 
     def _ring(self, task: Task) -> None:
-        self.engine.submit(task)
+        """Get somebody to work on a task. It is kept already, so what goes wrong here is not its caller's."""
+        try:
+            self.engine.submit(task)
+        except (BackburnerError, OSError, RuntimeError) as error:  # the last when no thread can be started
+            log.warning("Task %s is kept, but nobody works on it yet: %s", task.task_id, error)
 
     @cached_property
     def data_dir(self) -> Path:
@@ -159,6 +167,21 @@ class Backburner:
         """Open the store and make sure that somebody works on it."""
         with self._lock:
             self.engine.start()
+
+    def resume(self) -> None:
+        """If tasks wait in the store, make sure that somebody works on them: in the background.
+
+        For a server that starts. Returns at once and never raises: who needs the store will be told.
+        A store that is not there yet is not made.
+        """
+        threading.Thread(target=self._resume, name="backburner-resume", daemon=True).start()
+
+    def _resume(self) -> None:
+        try:
+            if work_waits(self.settings):
+                self.start()
+        except (BackburnerError, OSError) as error:
+            log.warning("What waits in the store cannot be taken up yet: %s", error)
 
     def close(self) -> None:
         """Let go of everything. Tasks go on under the supervisor, unless the store was a temporary one."""
@@ -177,6 +200,19 @@ def data_dir(settings: Settings, store_url: str) -> Path:
 
         return files_folder(sqlite_path(store_url))
     return state_folder(os.environ) / hashlib.sha256(store_url.encode()).hexdigest()[:16]
+
+
+def work_waits(settings: Settings) -> bool:
+    """Whether the store holds tasks for a supervisor with these settings: that wait, or that one has left.
+
+    Raises ConfigError and StoreError.
+    """
+    from .engines.local.work_source import work_is_left
+
+    if not store_is_there(settings.store):
+        return False
+    with contextlib.closing(open_store(settings.store, synchronous=settings.sqlite.synchronous)) as store:
+        return work_is_left(store, settings, held=True)
 
 
 def make_engine(app: Backburner) -> Engine:

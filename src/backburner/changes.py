@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import select
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 
+from .errors import BackburnerError
 from .store import ANYTHING, Store, Watch
+from .task import TaskHead
+
+log = logging.getLogger("backburner.changes")
+
+#: How often the store is asked what has changed, in case the news of it did not come.
+_LOOK_S = 1.0
+_TASK = "task:"
 
 
 class Changes:
     """Calls back when a topic is heard. A callback runs on the listening thread: it must only set a flag.
 
-    The watch and its thread begin with the first listener, and cost nothing before.
+    The watch and its thread begin with the first listener, and cost nothing before. News can fail
+    to come, so while anybody listens for a task (`task:<task_id>`), one read each second tells
+    which of those tasks have changed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -24,16 +37,20 @@ class Changes:
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._seen: dict[str, TaskHead | None] = {}
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each change of `topic`, until the function that comes back is called."""
         with self._lock:
-            if self._watch is None and not self._closed:
-                self._watch = self._store.watch()
+            if self._thread is None and not self._closed:
+                self._watch = self._new_watch()
                 self._thread = threading.Thread(target=self._run, name="backburner-changes", daemon=True)
                 self._thread.start()
+            is_first = not self._callbacks
             self._callbacks[topic].add(callback)
+            if is_first and not self._closed:
+                os.eventfd_write(self._wake, 1)
 
         def stop() -> None:
             with self._lock:
@@ -43,20 +60,60 @@ class Changes:
 
         return stop
 
+    def _new_watch(self) -> Watch | None:
+        try:
+            return self._store.watch()
+        except (BackburnerError, OSError) as error:
+            log.warning("There is no news of tasks, so they are looked at each second: %s", error)
+            return None
+
     def _run(self) -> None:
-        watch = self._watch
-        assert watch is not None, "the thread starts after the watch"
-        poller = select.poll()
-        poller.register(watch.fileno(), select.POLLIN)
-        poller.register(self._wake, select.POLLIN)
+        next_look = 0.0
         while not self._closed:
-            poller.poll()
-            heard = watch.drain()
-            with self._lock:
-                if ANYTHING in heard:
-                    heard = set(self._callbacks)
-                callbacks = [callback for topic in heard for callback in self._callbacks.get(topic, ())]
-            for callback in callbacks:
+            if self._callbacks:
+                self._call(self._hear(max(0.0, next_look - time.monotonic())))
+            else:
+                self._call(self._hear(None))
+                next_look = time.monotonic() + _LOOK_S
+            if self._callbacks and time.monotonic() >= next_look:
+                self._call(self._look())
+                next_look = time.monotonic() + _LOOK_S
+
+    def _hear(self, patience_s: float | None) -> set[str]:
+        """Wait for news, or until there is a first listener; not longer than told."""
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        if self._watch is not None:
+            poller.register(self._watch.fileno(), select.POLLIN)
+        poller.poll(None if patience_s is None else patience_s * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        return set() if self._watch is None else self._watch.drain()
+
+    def _look(self) -> set[str]:
+        """The tasks that are not as they were at the last look; and see to it that news comes again."""
+        if self._watch is None:
+            self._watch = self._new_watch()
+        else:
+            self._watch.mend()
+        with self._lock:
+            listened_for = [topic.removeprefix(_TASK) for topic in self._callbacks if topic.startswith(_TASK)]
+        try:
+            heads = self._store.heads(listened_for)
+        except (BackburnerError, OSError) as error:
+            log.debug("The tasks cannot be looked at now: %s", error)
+            return set()
+        before, self._seen = self._seen, {task_id: heads.get(task_id) for task_id in listened_for}
+        # One that was not looked at before may have changed since its listener last saw it.
+        return {_TASK + one for one, now in self._seen.items() if one not in before or before[one] != now}
+
+    def _call(self, heard: set[str]) -> None:
+        with self._lock:
+            if ANYTHING in heard:
+                heard = set(self._callbacks)
+            callbacks = [callback for topic in heard for callback in self._callbacks.get(topic, ())]
+        for callback in callbacks:
+            with contextlib.suppress(RuntimeError):  # the event loop that it would wake has ended meanwhile
                 callback()
 
     def close(self) -> None:

@@ -13,15 +13,20 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from . import json_text
 from .errors import InvalidRequest, TaskCancelled
+from .folders import make_private
 from .task import Answer, Artifact, Caller
+from .task_request import check_size, check_text
+from .times import moment
 
+#: How much a task may ask at once, and how long the names are that it gives.
+MAX_QUESTIONS, MAX_NAME_CHARS = 100, 1000
 _CHUNK = 1 << 20
 _UNSAFE = re.compile(r"[^\w.()\- ]+")
 
@@ -64,11 +69,15 @@ class TaskContext:
     channel: InitVar[Channel]
     folder: InitVar[Path]
     cancel_flag: InitVar[threading.Event]
+    max_checkpoint_bytes: InitVar[int]
 
-    def __post_init__(self, channel: Channel, folder: Path, cancel_flag: threading.Event) -> None:
+    def __post_init__(
+        self, channel: Channel, folder: Path, cancel_flag: threading.Event, max_checkpoint_bytes: int
+    ) -> None:
         self._channel = channel
         self._folder = folder
         self._cancelled = cancel_flag
+        self._max_checkpoint_bytes = max_checkpoint_bytes
         self._questions = 0
         self._percent: float | None = None
 
@@ -76,7 +85,7 @@ class TaskContext:
     def scratch(self) -> Path:
         """A private folder for this attempt; it is removed when the attempt is over."""
         folder = scratch_folder(self._folder, self.attempt)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         return folder
 
     # -- progress and logs
@@ -124,7 +133,7 @@ class TaskContext:
         """Keep a file, or bytes, as an artifact of the task; it is immutable from now on.
 
         A relative path is looked for in the working folder and then in `scratch`. Raises
-        FileNotFoundError, and InvalidRequest for bytes without a name.
+        FileNotFoundError, and InvalidRequest for bytes without a name and for names that are no text.
         """
         if isinstance(source, bytes):
             if not name:
@@ -133,10 +142,11 @@ class TaskContext:
         else:
             path = self._find(Path(source))
             name = name or path.name
-        json_text.encode([name, kind], "The artifact's name")
+        check_text("an artifact's name", name, MAX_NAME_CHARS)
+        check_text("an artifact's kind", kind, MAX_NAME_CHARS)
         artifact_id = "art_" + secrets.token_hex(16)
         folder = self._folder / "artifacts" / artifact_id
-        folder.mkdir(parents=True, mode=0o700)
+        make_private(folder)
         target = folder / safe_file_name(name)
         digest = (
             _copy_bytes(source, target) if isinstance(source, bytes) else _copy_file(path or Path(), target)
@@ -164,8 +174,14 @@ class TaskContext:
         raise FileNotFoundError(f"there is no file {path} to keep as an artifact")
 
     def checkpoint(self, data: Any) -> None:
-        """Keep `data` (JSON): the next attempt finds it in `checkpoint_data`. On disk when this returns."""
-        self._channel.request("checkpoint", {"data_json": json_text.encode(data, "The checkpoint")})
+        """Keep `data` (JSON): the next attempt finds it in `checkpoint_data`. On disk when this returns.
+
+        Raises InvalidJson, and TooLarge above the setting `limits.max_checkpoint_bytes`: keep what is
+        large in a file, as an artifact.
+        """
+        text = json_text.encode(data, "The checkpoint")
+        check_size("The checkpoint (limits.max_checkpoint_bytes)", text, self._max_checkpoint_bytes)
+        self._channel.request("checkpoint", {"data_json": text})
 
     # -- questions
 
@@ -190,6 +206,8 @@ class TaskContext:
 
     def request_all(self, requests: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
         """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`."""
+        if not 1 <= len(requests) <= MAX_QUESTIONS:
+            raise InvalidRequest(reason=f"from 1 to {MAX_QUESTIONS} questions can be asked at once")
         self._questions += 1
         unique = {key: f"{key}-{self.attempt}-{self._questions}" for key in requests}
         body = [
@@ -238,7 +256,7 @@ def scratch_folder(task_folder: Path, attempt: int) -> Path:
 
 
 def deadline_of(timeout_at: int | None) -> datetime | None:
-    return None if timeout_at is None else datetime.fromtimestamp(timeout_at / 1000, UTC)
+    return None if timeout_at is None else moment(timeout_at)
 
 
 def safe_file_name(name: str) -> str:

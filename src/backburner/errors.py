@@ -57,6 +57,12 @@ class TooLarge(InvalidRequest):
     code = "too_large"
 
 
+class OverLimit(InvalidRequest):
+    """{name} = {asked} is over the limit of {limit}, which {whose} has set. Ask for no more than that."""
+
+    code = "over_limit"
+
+
 class UnknownQueue(InvalidRequest):
     """There is no queue named {queue!r}. Known ones: {known}."""
 
@@ -203,6 +209,12 @@ class EngineError(BackburnerError):
     code = "engine_error"
 
 
+class NotConfined(EngineError):
+    """Tools cannot be confined as {setting} asks: {reason}. No task is run without it; `backburner doctor` says what this machine gives."""
+
+    code = "not_confined"
+
+
 # -- stores --------------------------------------------------------------------------------------
 
 
@@ -236,10 +248,23 @@ class StoreReadOnly(StoreError):
     code = "store_read_only"
 
 
+class StoreBroken(StoreError):
+    """The disk of the store {store} failed: {reason}. See what the system says (dmesg), and move to another disk."""
+
+    code = "store_broken"
+
+
 class StoreCorrupt(StoreError):
     """The store {store} is damaged or is not a Backburner store: {reason}. Restore a backup or use another file."""
 
     code = "store_corrupt"
+
+
+class StoreRefused(StoreError):
+    """The store {store} cannot keep what it was given: {reason}."""
+
+    # It will never take it, so trying again is of no use.
+    code = "store_refused"
 
 
 class StoreGone(StoreError):

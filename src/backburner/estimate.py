@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from .store import Runtime, Store
 from .task import Progress
+from .times import LONGEST_S
 
 Estimate = float | Callable[[Mapping[str, Any]], float] | None
 
@@ -28,7 +28,7 @@ def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:
             seconds = float(estimate(inputs))
         except Exception:
             return None
-        return seconds if 0 <= seconds < math.inf else None
+        return seconds if 0 <= seconds <= LONGEST_S else None
     return None if estimate is None else float(estimate)
 
 

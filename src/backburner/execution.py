@@ -12,6 +12,7 @@ import math
 import os
 import resource
 import shutil
+import sys
 import threading
 import time
 import traceback
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
@@ -29,6 +30,8 @@ from .tools import ToolSpec
 
 _MB = 1024 * 1024
 _PREVIEW_CHARS = 2_000
+_LONGEST_MESSAGE, _LONGEST_DETAILS, _LONGEST_NAME = 10_000, 100_000, 200
+_LARGEST_ERROR_DATA = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Assignment:
     resources: Resources
     folder: str
     max_result_bytes: int
+    max_checkpoint_bytes: int
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     cpus: tuple[int, ...] = ()
@@ -88,7 +92,7 @@ class Execution:
         """Run the tool and give its outcome as a message: `kind`, `result_json` or `error`, and `metrics`."""
         context, folder = self._begin(assignment, channel), Path(assignment.folder)
         if assignment.attempt > 1:  # an attempt that was killed had no time to tidy up
-            for left in folder.glob("scratch-*"):
+            for left in set(folder.glob("scratch-*")) - {scratch_folder(folder, assignment.attempt)}:
                 shutil.rmtree(left, ignore_errors=True)
         started, usage = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         try:
@@ -100,6 +104,8 @@ class Execution:
         finally:
             with self._lock:
                 self._context = None
+        if "error" in outcome:
+            outcome["error"] = spec.without_secrets(outcome["error"], assignment.inputs)
         outcome["metrics"] = _metrics(started, usage)
         shutil.rmtree(scratch_folder(folder, assignment.attempt), ignore_errors=True)
         return outcome
@@ -121,6 +127,7 @@ class Execution:
             channel=channel,
             folder=Path(assignment.folder),
             cancel_flag=cancel_flag,
+            max_checkpoint_bytes=assignment.max_checkpoint_bytes,
         )
         with self._lock:
             self._context, self._cancel_flag = context, cancel_flag
@@ -129,7 +136,8 @@ class Execution:
         return context
 
     def _call(self, spec: ToolSpec, inputs: dict[str, Any], context: TaskContext) -> Any:
-        value = spec.run(inputs, context)
+        with only_in_this_process():
+            value = spec.run(inputs, context)
         # A loop of its own for each: what a coroutine leaves behind must not go on in the next task.
         return asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
 
@@ -139,7 +147,8 @@ class Execution:
             if self._context is not None and self._context.cancelled and self._running is not None:
                 self._running.cancel()
         try:
-            return await value
+            with only_in_this_process():
+                return await value
         finally:
             with self._lock:
                 self._loop = self._running = None
@@ -158,6 +167,40 @@ class Execution:
             if self._loop is not None and self._running is not None:
                 self._loop.call_soon_threadsafe(self._running.cancel)
             return True
+
+
+@contextmanager
+def only_in_this_process() -> Iterator[None]:
+    """A tool may fork: a child that comes back from the tool's code ends here, as a process ends.
+
+    It has a copy of all that its parent has, and must not go on as its parent does.
+    """
+    process = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != process:
+            _end_child(error)
+        raise
+    if os.getpid() != process:
+        _end_child(None)
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    code = 1
+    try:
+        if error is None:
+            code = 0
+        elif not isinstance(error, SystemExit):
+            traceback.print_exception(error)
+        elif error.code is None or isinstance(error.code, int):
+            code = error.code or 0
+        else:
+            print(error.code, file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(code & 0xFF)
 
 
 # -- outcomes ------------------------------------------------------------------------------------
@@ -186,7 +229,9 @@ def _plain(value: Any) -> Any:
         return value
     try:
         json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
+    except RecursionError:
+        return value  # whoever encodes it says so
+    except (TypeError, ValueError):
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(value)
@@ -238,11 +283,20 @@ def _error(
     kind: str, message: str, exception: str = "", details: str = "", data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     try:
-        json_text.encode(data)
+        if len(json_text.encode(data)) > _LARGEST_ERROR_DATA:
+            data = None
     except InvalidJson:
         data = None
-    message, exception, details = map(json_text.storable, (message, exception, details))
+    message, details = _shortened(message, _LONGEST_MESSAGE), _shortened(details, _LONGEST_DETAILS)
+    exception = json_text.storable(exception[:_LONGEST_NAME])
     return {"kind": "failed", "error": TaskError(kind, message, exception, details, data).to_dict()}
+
+
+def _shortened(text: str, longest: int) -> str:
+    """The beginning and the end of a text that is too long, as a store can keep them."""
+    if len(text) > longest:
+        text = f"{text[: longest // 2]}\n... ({len(text)} characters)\n{text[-longest // 2 :]}"
+    return json_text.storable(text)
 
 
 def _metrics(started: float, before: resource.struct_rusage) -> dict[str, Any]:

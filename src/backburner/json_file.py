@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .folders import make_private
+
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in the file; an empty one if there is no file."""
@@ -22,7 +24,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: dict[str, Any], *, synced: bool = True) -> None:
     """Replace the file in one step; only its owner can read it."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -38,7 +40,7 @@ def write_json(path: Path, value: dict[str, Any], *, synced: bool = True) -> Non
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

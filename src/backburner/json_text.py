@@ -8,8 +8,12 @@ from typing import Any
 
 from .errors import InvalidJson
 
+#: How deep values may be nested. Parsers give up at a depth of their own, the MCP clients' among them at 200.
+MAX_DEPTH = 100
+
 # An escaped NUL, but not an escaped backslash that is followed by the letters u0000.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
@@ -17,18 +21,38 @@ def encode(value: Any, what: str = "The value") -> str:
     """`value` as compact JSON text with sorted keys.
 
     Raises InvalidJson for what JSON or a database cannot hold: NaN and infinities, lone
-    surrogates, NUL characters, and objects that are not JSON.
+    surrogates, NUL characters, what is nested deeper than MAX_DEPTH, and objects that are not JSON.
     """
     try:
         text = _to_json(value)
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidJson(what=what, reason="a string in it has a lone surrogate") from None
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InvalidJson(what=what, reason=_TOO_DEEP) from None
+    except (TypeError, ValueError) as error:
         raise InvalidJson(what=what, reason=str(error)) from None
     if "\\u0000" in text and _NUL.search(text):
         raise InvalidJson(what=what, reason="a string in it has a NUL character")
+    if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(value):
+        raise InvalidJson(what=what, reason=_TOO_DEEP)
     return text
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether plain JSON data is nested deeper than MAX_DEPTH."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list | tuple):
+                inner += each
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def storable(text: str) -> str:

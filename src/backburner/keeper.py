@@ -9,9 +9,12 @@ from pathlib import Path
 from .clock import Clock, SystemClock
 from .config import Settings
 from .folders import remove_task_folder
-from .store import Store
+from .store import HeldLease, Store
+from .unchanged import Unchanged
 
 _BATCH = 500
+#: A holder gets this long past the time limit to end its task itself.
+_TIMEOUT_MARGIN_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,10 @@ class Swept:
 
 
 class Keeper:
-    """Sweeps a store. Call `sweep` now and then; it does nothing while somebody else is the keeper."""
+    """Sweeps a store. Call `sweep` now and then; it does nothing while somebody else is the keeper.
+
+    It remembers what it has seen, so one that begins anew gives every holder the whole grace time again.
+    """
 
     def __init__(
         self,
@@ -41,26 +47,27 @@ class Keeper:
         self._store = store
         self._settings = settings
         self._holder = holder
-        self._clock = clock or SystemClock()
         self._tasks_folder = tasks_folder
+        clock = clock or SystemClock()
+        self._heartbeats: Unchanged[tuple[str, int]] = Unchanged(clock)
+        self._limits: Unchanged[tuple[str, int]] = Unchanged(clock)
 
     def sweep(self) -> Swept | None:
         """One round of all sweeps, each in small bites; None when another keeper is at work."""
-        # Read before the first write: if the store goes away now and comes back later, the workers have
-        # had no chance to say that they are alive.
-        now, settings, store = self._clock.now_ms(), self._settings, self._store
+        settings, store = self._settings, self._store
         if not store.keep(self._holder, lease_s=3 * settings.supervisor.keeper_interval_s):
             return None
+        store.follow_clock()
+        silent, overdue = self._look_at_leases()
+        now = store.now_ms()
 
         def ago(seconds: float) -> int:
             return now - int(seconds * 1000)
 
         swept = Swept(
-            lost=_all(
-                lambda: store.lose(heartbeat_before=ago(settings.supervisor.lease_grace_s), limit=_BATCH)
-            ),
+            lost=store.lose(silent=silent) if silent else [],
             ready=store.make_ready(),
-            timed_out=_all(lambda: store.time_out(limit=_BATCH)),
+            timed_out=store.time_out(overdue) if overdue else [],
             expired=_all(lambda: store.expire(limit=_BATCH)),
             purged=_all(lambda: store.purge(before=ago(settings.retention.purge_after_s), limit=_BATCH)),
             packed=store.pack_logs(finished_before=ago(settings.retention.pack_logs_after_s)),
@@ -70,6 +77,23 @@ class Keeper:
             if self._tasks_folder is not None:
                 remove_task_folder(self._tasks_folder, task_id)
         return swept
+
+    def _look_at_leases(self) -> tuple[list[HeldLease], list[HeldLease]]:
+        """Those whose holder was silent for too long, and those whose time limit is over.
+
+        Both by how long this keeper has seen them so: no other clock is asked (docs/decisions/0013).
+        """
+        leases = {(lease.task_id, lease.attempt): lease for lease in self._store.leases()}
+        silent_ms = self._heartbeats.look({key: lease.heartbeat_at for key, lease in leases.items()})
+        running_ms = self._limits.look({key: lease.limit_ms for key, lease in leases.items()})
+        longest_ms = self._settings.supervisor.lost_after_s * 1000
+        silent = [lease for key, lease in leases.items() if silent_ms[key] > longest_ms]
+        overdue = [
+            lease
+            for key, lease in leases.items()
+            if lease.limit_ms is not None and running_ms[key] > lease.limit_ms + _TIMEOUT_MARGIN_MS
+        ]
+        return silent[:_BATCH], overdue[:_BATCH]
 
 
 def _all(sweep: Callable[[], list[str]]) -> list[str]:

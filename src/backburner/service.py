@@ -11,7 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,7 +19,7 @@ from . import json_text
 from .changes import Changes
 from .clock import Clock, SystemClock
 from .config import Settings
-from .errors import InvalidCursor, InvalidRequest, NotFinished, TaskNotFound
+from .errors import InvalidCursor, InvalidRequest, NotFinished, StoreError, TaskNotFound
 from .estimate import Estimator, eta_s, hint, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
@@ -131,8 +131,9 @@ class TaskService:
     def submit(self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]) -> TaskStatus:
         """Keep a task and start it; it is on disk when this returns. The options are TaskRequest's.
 
-        The same idempotency key with the same inputs gives the first task back. Raises
-        InvalidRequest (and its kinds), IdempotencyConflict or QueueFull; then nothing is written.
+        It is kept also when nobody can be got to work on it now. The same idempotency key with the
+        same inputs gives the first task back. Raises InvalidRequest (and its kinds),
+        IdempotencyConflict or QueueFull; then nothing is written.
         """
         return self.submit_request(TaskRequest(tool_name, inputs, **options))
 
@@ -176,7 +177,7 @@ class TaskService:
             hint_s=hint_s,
             estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
             traceparent=check_optional("traceparent", request.traceparent),
-            isolation=spec.isolation,
+            isolation=spec.isolation or settings.isolation.runners,
             result_kind=spec.result_kind,
             answers=request.answers,
             caller=request.caller,
@@ -206,14 +207,16 @@ class TaskService:
         return next((tag for tag in tags if tag.startswith(by)), "")
 
     def _limits(self, spec: ToolSpec, asked: Resources | None) -> Resources:
-        """What was asked for, else what the tool says, else what the settings say."""
-        asked, own = check_resources(asked or Resources()), spec.resources
-        return Resources(
-            max_runtime_s=asked.max_runtime_s or spec.timeout_s or self.settings.limits.max_runtime_s,
-            cpu=asked.cpu or own.cpu,
-            memory_mb=asked.memory_mb or own.memory_mb,
-            scratch_mb=asked.scratch_mb or own.scratch_mb,
+        """What was asked for, as far as the tool and the operator allow; the tool's time limit is its own."""
+        limits = self.settings.limits
+        operator = Resources(
+            max_runtime_s=limits.max_runtime_s if spec.timeout_s is None else None,
+            cpu=limits.max_cpu,
+            memory_mb=limits.max_memory_mb,
+            scratch_mb=limits.max_scratch_mb,
         )
+        tool = replace(spec.resources, max_runtime_s=spec.timeout_s)
+        return check_resources(asked or Resources(), spec.name, tool, operator)
 
     # -- reading
 
@@ -318,7 +321,7 @@ class TaskService:
         """Run a failed, cancelled or timed-out task once more. Raises NotAllowedNow otherwise."""
         task = self.store.retry(check_id(task_id), owner)
         self._on_submit(task)
-        return self._view(task, self.store.position(task))
+        return self._changed(task)
 
     def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
         """Forget a finished task, and its files. Raises NotAllowedNow while it is not finished."""
@@ -336,8 +339,9 @@ class TaskService:
         from .answers import check_answers
 
         self.head(task_id, owner=owner)
-        checked = check_answers(task_id, self.store.input_requests(task_id), answers)
-        return self._view(self.store.answer(task_id, checked, owner), None)
+        limit = self.settings.limits.max_input_bytes
+        checked = check_answers(task_id, self.store.input_requests(task_id), answers, longest_bytes=limit)
+        return self._changed(self.store.answer(task_id, checked, owner))
 
     def wait(
         self,
@@ -370,6 +374,13 @@ class TaskService:
     def view(self, task: Task) -> TaskStatus:
         """What is computed about a task that a list gave; without its place in the queue."""
         return self._view(task, None)
+
+    def _changed(self, task: Task) -> TaskStatus:
+        """The view of a task right after a change. The change is kept, so what cannot be read is left out."""
+        try:
+            return self._view(task, self.store.position(task))
+        except StoreError:
+            return TaskStatus(task, None, None, poll_after_ms(None, 0.0))
 
     def _view(self, task: Task, position: int | None, created: bool = False) -> TaskStatus:
         now = self._clock.now_ms()

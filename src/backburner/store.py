@@ -7,11 +7,12 @@ says otherwise. Every verb may raise StoreError.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .lifecycle import State
+from .reports import Change
 from .task import (
     Artifact,
     Attempt,
@@ -19,9 +20,7 @@ from .task import (
     InputRequest,
     LogLine,
     NewTask,
-    Progress,
     Task,
-    TaskError,
     TaskHead,
     Worker,
 )
@@ -82,6 +81,17 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease as others see it. `limit_ms` is how long the attempt may take; None until it has begun."""
+
+    task_id: str
+    attempt: int
+    worker_id: str | None
+    heartbeat_at: int
+    limit_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """How long one success took, and what its author had expected."""
 
@@ -99,89 +109,6 @@ class QueueDepth:
     leased: int
 
 
-# -- what a worker may report about its attempt ----------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """The runner begins the tool; `at` is when, in milliseconds (default: now)."""
-
-    pid: int | None = None
-    timeout_at: int | None = None
-    at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Progressed:
-    progress: Progress
-
-
-@dataclass(frozen=True, slots=True)
-class Logged:
-    lines: tuple[LogLine, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpointed:
-    data_json: str
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    artifact: Artifact
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The tool asks the client; the task waits in `input_required` until all are answered."""
-
-    requests: tuple[InputRequest, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """The runner was told to stop because of a cancel."""
-
-
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    result_json: str
-    metrics: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The attempt failed. Whether another one follows is for the task's Retry to say."""
-
-    error: TaskError
-    metrics: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOut:
-    error: TaskError
-    metrics: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """The attempt stopped because of a cancel."""
-
-    error: TaskError
-    metrics: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HandedBack:
-    """The worker gives the task back undone; this does not count as a try."""
-
-    reason: str
-
-
-Outcome = Succeeded | Failed | TimedOut | Cancelled | HandedBack
-Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Stopping | Outcome
-
-
 # -- waking up -------------------------------------------------------------------------------------
 
 #: Topics are `task:<task_id>` (its state, progress, questions or logs changed), `steer:<task_id>` (its holder
@@ -193,7 +120,9 @@ ANYTHING = "*"
 class Watch(Protocol):
     """Hears what changes in a store, from any process, within milliseconds and without polling.
 
-    A watch may hear too much (`*`, or a change that was seen already) and never too little.
+    A watch may hear too much (`*`, or a change that was seen already). It hears too little only
+    when what it hears by was destroyed, or when a writer died between its commit and the news of
+    it: so who waits looks into the store too, now and then, and calls `mend`.
     """
 
     def fileno(self) -> int:
@@ -208,6 +137,10 @@ class Watch(Protocol):
         """Block until something was heard, or the time is over; then as `drain`."""
         ...
 
+    def mend(self) -> None:
+        """Make again what it hears by, if that is gone. Cheap, and never fails."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -215,9 +148,14 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """Where tasks live. Safe to use from many threads and many processes at once."""
+    """Where tasks live, for one host or `shared` by several. Safe to use from many threads and processes."""
 
     url: str
+    shared: bool
+
+    def now_ms(self) -> int:
+        """The time by which the store stamps what it keeps; the same for all who use it."""
+        ...
 
     # submitting and reading
 
@@ -234,6 +172,10 @@ class Store(Protocol):
 
     def head(self, task_id: str, owner: str | None = None) -> TaskHead:
         """As `get`, for those who need no more: it costs next to nothing, however large the task is."""
+        ...
+
+    def heads(self, task_ids: Collection[str]) -> dict[str, TaskHead]:
+        """The heads of those of the tasks that are there, by their ids: one read, however many they are."""
         ...
 
     def find(self, external_id: str, owner: str) -> Task | None:
@@ -326,22 +268,24 @@ class Store(Protocol):
         """Become, or stay, the one keeper for `lease_s` seconds; False when somebody else is."""
         ...
 
-    def lose(
-        self, *, heartbeat_before: int | None = None, workers: Sequence[str] = (), limit: int = 500
-    ) -> list[str]:
-        """End the attempts of lost workers, by their policy: retried, or failed with `worker_lost`."""
+    def leases(self) -> list[HeldLease]:
+        """Every lease that is held now, with its latest heartbeat."""
+        ...
+
+    def lose(self, *, silent: Sequence[HeldLease] = (), workers: Sequence[str] = ()) -> list[str]:
+        """End the attempts of lost workers, by their policy. What was heard of meanwhile is left alone."""
         ...
 
     def make_ready(self) -> list[str]:
         """Put due retries in line."""
         ...
 
-    def next_ready_at(self) -> int | None:
-        """When the next retry falls due."""
+    def ready_in_ms(self) -> int | None:
+        """How long it is until the next retry falls due; 0 when one is due."""
         ...
 
-    def time_out(self, limit: int = 500) -> list[str]:
-        """End tasks that are past `timeout_at` by more than the holder could need to end them itself."""
+    def time_out(self, overdue: Sequence[HeldLease]) -> list[str]:
+        """End these attempts as timed out, those that are still under way."""
         ...
 
     def expire(self, limit: int = 500) -> list[str]:
@@ -356,6 +300,10 @@ class Store(Protocol):
         """Compress the logs of tasks that finished before then."""
         ...
 
+    def follow_clock(self) -> None:
+        """Where the store goes by this host's wall clock and somebody set that: move what falls due along."""
+        ...
+
     def forget_runtimes(self, keep: int = 500) -> int:
         """Drop all but the latest runtimes of each tool."""
         ...
@@ -366,6 +314,10 @@ class Store(Protocol):
 
     def secret(self) -> bytes:
         """A random key that was made with the store: it signs cursors and artifact links."""
+        ...
+
+    def check_writable(self) -> None:
+        """Write what changes nothing, so that it shows whether a write is possible; it is not synced."""
         ...
 
     def version(self) -> int:

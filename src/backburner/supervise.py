@@ -17,7 +17,7 @@ from pathlib import Path
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
 from .engines.local.supervisor import Supervisor
-from .engines.local.supervisor_lock import SupervisorLock, sign_lock
+from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
 from .folders import tasks_folder
 from .keeper import Keeper
@@ -42,19 +42,22 @@ def supervise(
 
     `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards.
     """
+    lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
     while held is not None:
         try:
-            supervisor_id = sign_lock(held)
-            source = AllQueues(store, settings, supervisor_id)
+            supervisor_id = lock.sign(held, os.getpid())
+            if supervisor_id is None:
+                return
+            source = AllQueues(store, settings, supervisor_id, partial(lock.is_superseded, held))
             supervisor = Supervisor(store, settings, data_dir, supervisor_id, source)
-            upkeep = _upkeep(supervisor, supervisor_id, store, settings, data_dir)
+            upkeep = _upkeep(supervisor_id, store, settings, data_dir)
             was_idle = supervisor.run(upkeep, warm=targets, on_ready=partial(on_ready, supervisor_id))
         finally:
             os.close(held)
         # Work that came in at the very end would find nobody: look once more without the lock.
         again = was_idle and work_is_left(store, settings, held=False)
-        held = SupervisorLock(data_dir).take() if again else None
+        held = lock.take() if again else None
         on_ready = _say_nothing
 
 
@@ -72,21 +75,14 @@ def run_task(store: Store, settings: Settings, data_dir: Path, task: Task) -> bo
     return source.lease is not None
 
 
-def _upkeep(
-    supervisor: Supervisor, supervisor_id: str, store: Store, settings: Settings, data_dir: Path
-) -> list[BackgroundWork]:
+def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
     """What a host's supervisor does beside its tasks: it sweeps the store, and keeps the prompt log."""
     keeper = Keeper(store, settings, supervisor_id, tasks_folder=tasks_folder(data_dir))
-
-    def sweep() -> None:
-        # Where our own heartbeats do not arrive, our own tasks could look lost.
-        if supervisor.heartbeat_age_s() < settings.supervisor.lease_grace_s / 2:
-            keeper.sweep()
 
     # Also when no server is left to do it.
     prompts = PromptLog.of(store, settings, data_dir)
     return [
-        Repeated("keeper", sweep, pause_s=settings.supervisor.keeper_interval_s),
+        Repeated("keeper", keeper.sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),
     ]
 

@@ -44,6 +44,12 @@ def parse(text: str) -> str:
     return f"module:{where}#{attribute and '.' + attribute}"
 
 
+def known_files(target: str) -> list[str]:
+    """The files of a target's app that are known without importing it."""
+    scheme, _, where = target.partition("#")[0].partition(":")
+    return [where] if scheme == "file" else []
+
+
 def load(target: str) -> Any:
     """Import the module of a target and give its app: of that name, of that attribute, or the only one.
 

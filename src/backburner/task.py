@@ -283,12 +283,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskHead:
-    """What is cheap to know of a task: whose it is, where it is in its life, and at which try."""
+    """What is cheap to know of a task: whose it is, where it is in its life, at which try, and since when."""
 
     task_id: str
     owner: str
     state: State
     attempt: int
+    updated_at: int
 
 
 @dataclass(frozen=True, slots=True)

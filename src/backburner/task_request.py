@@ -5,21 +5,25 @@ Each check gives the value back, or raises a kind of InvalidRequest; for an id t
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypedDict
 
 from . import json_text
-from .errors import InvalidCursor, InvalidRequest, TaskNotFound, TooLarge, UnknownQueue
+from .errors import InvalidCursor, InvalidRequest, OverLimit, TaskNotFound, TooLarge, UnknownQueue
 from .lifecycle import State
 from .task import LOCAL_OWNER, Answer, Caller, Resources, is_task_id
+from .times import LONGEST_S
 
 MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000
-_MAX_TAGS, _MAX_TAG_CHARS = 32, 256
-_PRIORITIES = range(-1000, 1001)
+MAX_TAGS, MAX_TAG_CHARS = 32, 256
+PRIORITIES = range(-1000, 1001)
+#: What nobody can ask for more of: numbers that every clock, kernel and store can still add up.
+MOST_RESOURCES = Resources(max_runtime_s=LONGEST_S, cpu=65_536, memory_mb=1 << 30, scratch_mb=1 << 30)
+_NOTHING = Resources()
 _LOG_CURSOR_FORM = re.compile(r"log_([0-9]{9,15})")
 _LATEST_MS = 253_402_300_800_000  # the year 10000
 _LONGEST_WAIT_S = 86_400 * 365.0
@@ -98,63 +102,83 @@ def check_optional(name: str, value: str | None) -> str | None:
 
 
 def check_priority(priority: int) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in _PRIORITIES:
-        reason = (
-            f"priority must be a whole number from {_PRIORITIES[0]} to {_PRIORITIES[-1]}, not {priority!r}"
-        )
-        raise InvalidRequest(reason=reason)
+    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
+        allowed = f"from {PRIORITIES[0]} to {PRIORITIES[-1]}"
+        raise InvalidRequest(reason=f"priority must be a whole number {allowed}, not {_shown(priority)}")
     return priority
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise InvalidRequest(reason="tags must be a list of texts")
-    if len(tags) > _MAX_TAGS:
-        raise InvalidRequest(reason=f"a task has at most {_MAX_TAGS} tags, not {len(tags)}")
-    return tuple(dict.fromkeys(check_text("tag", tag, _MAX_TAG_CHARS) for tag in tags))
+    if len(tags) > MAX_TAGS:
+        raise InvalidRequest(reason=f"a task has at most {MAX_TAGS} tags, not {len(tags)}")
+    return tuple(dict.fromkeys(check_text("tag", tag, MAX_TAG_CHARS) for tag in tags))
 
 
 def check_queue(queue: str, known: Collection[str]) -> str:
     if not isinstance(queue, str) or queue not in known:
-        raise UnknownQueue(queue=queue, known=", ".join(known))
+        raise UnknownQueue(queue=_shown(queue), known=", ".join(known))
     return queue
 
 
 def check_ttl(ttl_s: float | None, default_s: float, longest_s: float) -> float:
     if ttl_s is None:
-        return default_s
+        return min(default_s, LONGEST_S)
     if not isinstance(ttl_s, int | float) or isinstance(ttl_s, bool) or not ttl_s > 0:
-        raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
+        raise InvalidRequest(reason=f"ttl_s must be a number of seconds above 0, not {_shown(ttl_s)}")
     return float(min(ttl_s, longest_s))
 
 
-def check_resources(resources: Resources) -> Resources:
+def check_resources(asked: Resources, tool_name: str, tool: Resources, operator: Resources) -> Resources:
+    """What was asked for, and of the rest what the tool's and the operator's limits allow.
+
+    Raises OverLimit for more than they allow.
+    """
+    if asked == _NOTHING:
+        return least_resources(tool, operator)
     for name in Resources.__slots__:
-        value = getattr(resources, name)
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf
-        ):
-            raise InvalidRequest(reason=f"resources.{name} must be a number above 0, not {value!r}")
-    return resources
+        value, most = getattr(asked, name), getattr(MOST_RESOURCES, name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            reason = f"resources.{name} must be a number above 0 and at most {most:.0f}, not {_shown(value)}"
+            raise InvalidRequest(reason=reason)
+        setting = f"limits.max_{name.removeprefix('max_')}"
+        for whose, limits in ((f"the tool {tool_name}", tool), (f"the operator ({setting})", operator)):
+            limit = getattr(limits, name)
+            if limit is not None and value > limit:
+                raise OverLimit(name=f"resources.{name}", asked=value, limit=limit, whose=whose)
+    return least_resources(asked, tool, operator)
+
+
+@lru_cache(maxsize=256)  # nearly all callers ask for nothing, and of few tools
+def least_resources(*limits: Resources) -> Resources:
+    """The least limit of each kind that any of them names."""
+
+    def least(name: str) -> Any:
+        return min((value for one in limits if (value := getattr(one, name)) is not None), default=None)
+
+    return Resources(**{name: least(name) for name in Resources.__slots__})
 
 
 def check_limit(limit: int, most: int) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
-        raise InvalidRequest(reason=f"limit must be a whole number from 1 to {most}, not {limit!r}")
+        raise InvalidRequest(reason=f"limit must be a whole number from 1 to {most}, not {_shown(limit)}")
     return limit
 
 
 def check_time(name: str, ms: int | None) -> int | None:
     if ms is None or (isinstance(ms, int) and not isinstance(ms, bool) and 0 <= ms < _LATEST_MS):
         return ms
-    raise InvalidRequest(reason=f"{name} must be a time in milliseconds since 1970, not {ms!r}")
+    raise InvalidRequest(reason=f"{name} must be a time in milliseconds since 1970, not {_shown(ms)}")
 
 
 def deadline(timeout_s: float) -> float:
     """When a wait of so long is over, by the monotonic clock. Raises InvalidRequest."""
     if isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool) and timeout_s >= 0:
         return time.monotonic() + min(timeout_s, _LONGEST_WAIT_S)
-    raise InvalidRequest(reason=f"timeout_s must be a number of seconds from 0 on, not {timeout_s!r}")
+    raise InvalidRequest(reason=f"timeout_s must be a number of seconds from 0 on, not {_shown(timeout_s)}")
 
 
 def check_states(states: Sequence[str]) -> frozenset[State]:
@@ -162,6 +186,13 @@ def check_states(states: Sequence[str]) -> frozenset[State]:
         return frozenset(State(state) for state in states)
     except (ValueError, TypeError) as error:
         raise InvalidRequest(reason=f"{error}; the states are {', '.join(State)}") from None
+
+
+def _shown(value: Any) -> str:
+    """A value of any type and size, in a few characters."""
+    if isinstance(value, int) and abs(value) > 10**50:
+        return "a number of more than fifty digits"
+    return str(value)[:50] if isinstance(value, str) else repr(value)[:50]
 
 
 def log_cursor(seq: int) -> str:

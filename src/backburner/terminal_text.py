@@ -6,11 +6,21 @@ window or type for the user. None of that may reach a terminal.
 
 from __future__ import annotations
 
+import json
 import re
 
-# C0 without tab and newline, DEL, C1, line separators, what turns the direction of text, lone surrogates.
+#: What moves the cursor, turns the direction of text or cannot be seen at all. A test holds it to Unicode.
 _UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
+    "\u2028\u2029\ud800-\udfff"  # line separators, lone surrogates
+    # What only says how others are to be shown (the category Cf).
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\ufeff\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff"
+    # Letters and marks that are drawn as nothing.
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"
+    "]"
 )
 
 
@@ -22,9 +32,11 @@ def printable(text: object, *, lines: bool = False) -> str:
 
 def printable_json(text: str) -> str:
     """JSON text with every such character as a JSON escape, so that it stays the same JSON."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _visible(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -6,15 +6,20 @@ import inspect
 import re
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .context import TaskContext
 from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate
+from .redaction import HIDDEN, Redaction
 from .task import NO_RETRY, Isolation, Resources, ResultKind, Retry
 from .times import duration_s
+
+if TYPE_CHECKING:
+    from .schema_check import Complaint, SchemaCheck
 
 TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]
@@ -27,6 +32,8 @@ Suggest = Callable[
     [str, Mapping[str, Any], Mapping[str, Any]], typing.Iterable[Any] | Awaitable[typing.Iterable[Any]]
 ]
 
+#: Rules whose breach is told by the names of inputs alone.
+_NAMES_ONLY = ("required", "additionalProperties")
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 _MODES = {
     "task": get_args(TaskMode),
@@ -44,6 +51,7 @@ class ToolSpec:
     before there was a task where its protocol can do that, and else the task asks for them. With
     `requires_task_id` a call without `_meta.taskId` is refused. `suggest` has the author's own
     values for arguments that are being completed, by argument. `meta` is put into that of each task.
+    Without `isolation` the app's setting counts.
     """
 
     name: str
@@ -56,7 +64,7 @@ class ToolSpec:
     estimate: Estimate = None
     answer: AnswerMode = "auto"
     ttl_s: float | None = None
-    isolation: Isolation = "warm"
+    isolation: Isolation | None = None
     idempotent: bool = False
     resources: Resources = Resources()
     secrets: frozenset[str] = frozenset()
@@ -73,8 +81,9 @@ class ToolSpec:
             reason = "a name is 1 to 128 of the characters A-Z a-z 0-9 _ . - /"
             raise ToolDefinitionError(tool_name=self.name, reason=reason)
         for option, allowed in _MODES.items():
-            if getattr(self, option) not in allowed:
-                reason = f"{option}={getattr(self, option)!r} is not one of {', '.join(allowed)}"
+            value = getattr(self, option)
+            if value not in allowed and (option, value) != ("isolation", None):
+                reason = f"{option}={value!r} is not one of {', '.join(allowed)}"
                 raise ToolDefinitionError(tool_name=self.name, reason=reason)
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
@@ -94,28 +103,40 @@ class ToolSpec:
         return ask_and_run
 
     @cached_property
-    def _validator(self) -> Any:
-        from jsonschema.validators import validator_for
+    def _schema_check(self) -> SchemaCheck:
+        from .schema_check import SchemaCheck
 
-        kind = validator_for(self.input_schema)
-        return kind(self.input_schema)
+        return SchemaCheck(self.input_schema)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
         """Raise InvalidInputs, naming the field and the reason, when the inputs break the schema."""
-        from jsonschema.exceptions import best_match
+        check = self._schema_check
+        with suppress(Exception):  # of a schema that is wrong, too, `complaint` says what there is to say
+            if check.stock is not None and check.stock.is_valid(inputs):
+                return
+        broken = check.complaint(inputs)
+        if broken is not None:
+            where = "/".join(map(str, broken.path)) or "the top level"
+            raise InvalidInputs(tool_name=self.name, field=where, reason=self._reason(broken))
 
-        error = best_match(self._validator.iter_errors(inputs))
-        if error is not None:
-            where = "/".join(str(part) for part in error.absolute_path) or "the top level"
-            if self.secrets.intersection(error.absolute_path):
-                reason = f"the value, which is a secret, breaks the rule {error.validator!r}"
-            else:
-                reason = error.message if len(error.message) < 300 else error.message[:300] + "…"
-            raise InvalidInputs(tool_name=self.name, field=where, reason=reason)
+    def _reason(self, broken: Complaint) -> str:
+        """Why the inputs are refused, without quoting a secret."""
+        if self.secrets.intersection(broken.path):
+            return f"the value, which is a secret, breaks the rule {broken.rule!r}"
+        if self.secrets and not broken.path and broken.rule not in _NAMES_ONLY:
+            return f"they break the rule {broken.rule!r}; they are not shown, for they hold a secret"
+        return broken.message
 
     def masked(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs for people to see: secret ones are hidden."""
-        return {key: "***" if key in self.secrets else value for key, value in inputs.items()}
+        return {key: HIDDEN if key in self.secrets else value for key, value in inputs.items()}
+
+    def without_secrets(self, said: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a call with these inputs says of itself, for people to see."""
+        if not self.secrets:
+            return said
+        shown: dict[str, Any] = Redaction(inputs, self.secrets).value(said)
+        return shown
 
 
 def retry_policy(retries: int | Retry | None) -> Retry:

@@ -7,6 +7,7 @@ from backburner import Backburner, TaskContext
 bb = Backburner("lab", store="sqlite:///lab.db", supervisor={"idle_exit_s": 1, "drain_grace_s": 20})
 
 HOSTILE = "\x1b]0;pwned\x07\x1b[2J\x9b31m [bold red]markup[/] \u202ereversed\x7f\r\n\tnext"
+HOSTILE += "\u200bin\u00advisi\U000e0041ble"
 
 
 def _wait(gate: str, ctx: TaskContext) -> None:

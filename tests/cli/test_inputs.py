@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import unicodedata
 
 import pytest
@@ -62,11 +63,20 @@ def test_a_whole_that_is_no_object_is_refused(whole: str) -> None:
 
 
 def unsafe(text: str) -> list[str]:
-    """The characters that a terminal could act on."""
-    turners = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-    return [
-        char for char in text if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or char in turners
-    ]
+    """The characters that a terminal could act on, or that a person could not see."""
+    return [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+
+
+def test_no_invisible_character_reaches_a_terminal() -> None:
+    everything = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert unsafe(printable(everything)) == []
+    blanks = "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\uffa0"
+    assert not set(blanks) & set(printable(everything))
+    assert printable("a\u200bb\U000e0041") == r"a\u200bb\U000e0041"
+    assert (
+        printable("e\u0301 \u00e9 \U0001f600 \u2764\ufe0f \u05e9 \u0645")
+        == "e\u0301 \u00e9 \U0001f600 \u2764\ufe0f \u05e9 \u0645"
+    )
 
 
 @given(st.text(st.characters()))

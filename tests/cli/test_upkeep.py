@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import signal
 import sqlite3
 from typing import Any
 
 import pytest
 
+from tests import services
 from tests.cli.conftest import Lab, Worker
 
 
@@ -63,8 +66,19 @@ def test_prune_forgets_finished_tasks_and_their_files(lab: Lab, worker: Worker) 
 def test_doctor_finds_nothing_in_a_healthy_place(lab: Lab, worker: Worker) -> None:
     report = lab.json("doctor")
     assert report["healthy"] is True
-    checks = {"versions", "app", "store", "disk", "clock", "supervisor", "leases", "queues"}
+    checks = {"versions", "app", "store", "disk", "clock", "isolation", "supervisor", "leases", "queues"}
     assert findings(report, "ok").keys() == checks
+    assert "this machine gives no_new_privileges" in findings(report, "ok")["isolation"]
+
+
+def test_doctor_sees_what_confines_tools_and_what_this_machine_cannot_give(lab: Lab) -> None:
+    confined = {"BACKBURNER_ISOLATION__NO_NEW_PRIVILEGES": "true"}
+    assert (
+        "no_new_privileges confines tools"
+        in findings(lab.json("doctor", code=0, **confined), "ok")["isolation"]
+    )
+    nobody = {"BACKBURNER_ISOLATION__USERS": "nobody-of-that-name"}
+    assert "isolation.users" in findings(lab.json("doctor", code=4, **nobody), "problem")["isolation"]
 
 
 @pytest.mark.slow
@@ -78,6 +92,37 @@ def test_doctor_sees_the_leases_of_a_dead_supervisor_at_once(lab: Lab) -> None:
     assert task_id in findings(report, "problem")["leases"]
     (advice,) = [one["advice"] for one in report["findings"] if one["check"] == "leases"]
     assert advice.endswith(f"backburner worker {lab.folder / 'lab.py'}")
+
+
+QUICK = {"BACKBURNER_SUPERVISOR__HEARTBEAT_S": "0.2", "BACKBURNER_SUPERVISOR__LEASE_GRACE_S": "1"}
+
+
+@pytest.mark.slow
+def test_doctor_sees_a_supervisor_that_is_stopped(lab: Lab, worker: Worker) -> None:
+    worker.process.send_signal(signal.SIGSTOP)
+    try:
+        found = findings(lab.json("doctor", code=4), "problem")
+    finally:
+        worker.process.send_signal(signal.SIGCONT)
+    assert f"pid {worker.process.pid} holds the lock, but a signal has stopped it" in found["supervisor"]
+    assert lab.json("doctor")["healthy"] is True
+
+
+@pytest.mark.slow
+def test_doctor_sees_a_supervisor_whose_heartbeats_do_not_arrive(lab: Lab) -> None:
+    lab.environment.update(QUICK)
+    worker = Worker(lab)
+    words = f"pid {worker.process.pid} holds the lock, but its heartbeats have not arrived for"
+
+    def noticed() -> bool:
+        report = json.loads(lab.run("doctor", "--json").stdout)
+        return words in findings(report, "problem").get("supervisor", "")
+
+    with (lab.folder / "lab.db.d" / "write.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert services.wait_until(noticed)
+    assert services.wait_until(lambda: not noticed())
+    worker.close()
 
 
 @pytest.mark.slow

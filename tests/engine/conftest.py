@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from backburner.testing import contract_app
-from tests.engine.local import Local, running
+from tests.engine.local import Client, Local, running
+from tests.engine.partition import Partition
 
 StartLocal = Callable[..., Local]
+StartHost = Callable[..., tuple[Local, Partition]]
 
 
 @pytest.fixture
@@ -32,3 +34,27 @@ def start_local(tmp_path: Path, run_directory: str) -> Iterator[StartLocal]:
 @pytest.fixture
 def local(start_local: StartLocal) -> Local:
     return start_local()
+
+
+@pytest.fixture
+def client(postgres_database: str, tmp_path: Path) -> Iterator[Client]:
+    """For the tasks of a PostgreSQL database, which others work on."""
+    client = Client(contract_app(store=postgres_database, data_dir=str(tmp_path / "client")))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def start_host(postgres_database: str, tmp_path: Path, run_directory: str) -> Iterator[StartHost]:
+    """Start what stands for a host: a server and its supervisor, with a way of their own to the database."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str, **supervisor: Any) -> tuple[Local, Partition]:
+            way = Partition(postgres_database)
+            stack.callback(way.close)
+            app = contract_app(store=way.url, data_dir=str(tmp_path / name), supervisor=supervisor)
+            host = stack.enter_context(running(app))
+            stack.callback(way.mend)
+            return host, way
+
+        yield start

@@ -10,7 +10,10 @@ import psutil
 
 from backburner import Backburner
 from backburner.engines.local import SupervisorLock
-from backburner.testing.engine.base import Work, eventually
+from backburner.folders import tasks_folder
+from backburner.service import TaskService
+from backburner.task import Task
+from backburner.testing.engine.base import PATIENCE_S, Work, eventually
 from tests import services
 
 
@@ -20,6 +23,11 @@ class Local(Work):
     def __init__(self, app: Backburner) -> None:
         super().__init__(app)
         self.lock = SupervisorLock(app.data_dir)
+
+    def run_as(self, owner: str, tool: str, /, options: dict[str, Any] | None = None, **inputs: Any) -> Task:
+        """Submit for an owner and wait for the end."""
+        task_id = self.service.submit(tool, inputs, owner=owner, **(options or {})).task_id
+        return self.service.wait(task_id, PATIENCE_S, owner=owner).task
 
     def supervisor_pid(self) -> int | None:
         holder = self.lock.holder()
@@ -59,6 +67,19 @@ class Local(Work):
                 for number in (signal.SIGTERM, signal.SIGINT):
                     supervisor.send_signal(number)
                 supervisor.wait(20)
+
+
+class Client(Work):
+    """Reads and submits on a store, and starts nobody to work there."""
+
+    def __init__(self, app: Backburner) -> None:
+        super().__init__(app)
+        folder = tasks_folder(app.data_dir)
+        self.service = TaskService(app.store, app.tools, app.settings, target=app.target, tasks_folder=folder)
+
+    def close(self) -> None:
+        self.service.close()
+        self.app.close()
 
 
 @contextlib.contextmanager

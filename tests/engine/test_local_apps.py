@@ -152,6 +152,33 @@ def test_an_app_that_is_slow_to_import_is_waited_for_and_can_be_cancelled(
     assert local.end(other).result == 1
 
 
+@pytest.mark.parametrize("then", ["pass", "sys.exit(3)", "raise RuntimeError"])
+def test_an_app_that_forks_when_it_is_imported_is_imported_once(start_app: StartApp, then: str) -> None:
+    local = start_app(f"import os, sys\nif os.fork() == 0: {then}\n" + VERSION_1)
+    assert [local.run("answer").result for _ in range(5)] == [1] * 5
+
+
+def test_an_app_whose_import_hangs_fails_its_tasks_and_the_next_version_works(
+    start_app: StartApp, app_file: Path
+) -> None:
+    text = "import time\ntime.sleep(600)\n" + VERSION_1
+    local = start_app(text, supervisor={"import_timeout_s": 5.0})
+    for task_id in [local.submit("answer") for _ in range(3)]:
+        assert "import_timeout_s" in error_of(local.end(task_id))
+    write(app_file, VERSION_2)
+    eventually(succeeds_with(local, 2))
+
+
+def test_an_app_that_is_mended_while_its_import_hangs_is_imported_anew(
+    start_app: StartApp, app_file: Path
+) -> None:
+    local = start_app("import time\ntime.sleep(600)\n" + VERSION_1)
+    task_id = local.submit("answer")
+    local.until_state(task_id, State.SCHEDULED)
+    write(app_file, VERSION_2)
+    assert local.end(task_id).result == 2
+
+
 def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_path: Path) -> None:
     marker = str(tmp_path / "hung")
     hang = (

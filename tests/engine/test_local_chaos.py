@@ -1,4 +1,4 @@
-"""Many tasks while a monkey kills: nothing is lost, nothing is stuck, no attempt overlaps another."""
+"""Many tasks while a monkey kills, stops, cuts and sets clocks: nothing is lost, doubled or overlapping."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,100 +15,200 @@ import psutil
 import pytest
 
 from backburner.lifecycle import TERMINAL, State
-from tests.engine.conftest import StartLocal
-from tests.engine.local import Local, kill
+from backburner.testing.engine.base import Work
+from tests.engine.conftest import StartHost, StartLocal
+from tests.engine.local import Client, Local, kill
+from tests.engine.partition import Partition
+from tests.services import WallClock
 
 pytestmark = pytest.mark.slow
 
-TASKS = 500
+#: A hold of three seconds: what is stopped or cut off for longer is replaced.
+QUICK = {"heartbeat_s": 0.3, "lease_grace_s": 3.0, "keeper_interval_s": 0.5, "cancel_grace_s": 0.2}
+LONGEST_TROUBLE_S = 7.0
+#: On a busy machine, what was killed again and again is not over at once.
+PATIENCE_S = 100
+#: For a soak: how long the monkey goes on in each test, and with which chances.
+CHAOS_S = float(os.environ.get("BACKBURNER_CHAOS_S", "12"))
+SEED = int(os.environ.get("BACKBURNER_CHAOS_SEED", str(time.time_ns() % 10**6)))
 
 
 class Monkey(threading.Thread):
-    """Kills a runner, a zygote or the supervisor now and then, until it is called off."""
+    """Makes trouble on hosts now and then, until it is called off; then all that it did is undone."""
 
-    def __init__(self, local: Local, seed: int) -> None:
+    def __init__(
+        self, hosts: Sequence[Local], ways: Sequence[Partition] = (), clock: WallClock | None = None
+    ) -> None:
         super().__init__(name="monkey")
-        self.kills: dict[str, int] = defaultdict(int)
-        self._local = local
-        self._random = random.Random(seed)
+        self.troubles: dict[str, int] = defaultdict(int)
+        self._hosts, self._ways, self._clock = hosts, ways, clock
+        self._random = random.Random(SEED)
         self._over = threading.Event()
+        self._endings: list[tuple[float, Callable[[], object]]] = []
+        self._kinds: dict[Callable[[], None], int] = {
+            self._kill_runner: 16,
+            self._kill_zygote: 2,
+            self._kill_supervisor: 3,
+            self._stop_supervisor: 2,
+        }
+        if ways:
+            self._kinds.update({self._cut: 1, self._freeze: 1})
+        if clock is not None:
+            self._kinds[self._set_clock] = 2
 
     def run(self) -> None:
         while not self._over.wait(self._random.uniform(0.02, 0.4)):
-            with contextlib.suppress(psutil.Error, AssertionError):
-                self._kill(self._random.choices(["runner", "zygote", "supervisor"], [8, 1, 2])[0])
-
-    def _kill(self, what: str) -> None:
-        local = self._local
-        if what == "supervisor":
-            victims = [local.supervisor()]
-        else:
-            victims = local.runners() if what == "runner" else local.zygotes()
-        if victims:
-            kill(self._random.choice(victims))
-            self.kills[what] += 1
+            self._undo(before=time.monotonic())
+            trouble = self._random.choices([*self._kinds], [*self._kinds.values()])[0]
+            with contextlib.suppress(psutil.Error):
+                trouble()
 
     def call_off(self) -> None:
         self._over.set()
         self.join()
+        self._undo(before=float("inf"))
+
+    def _undo(self, before: float) -> None:
+        due = [ending for ending in self._endings if ending[0] <= before]
+        for ending in due:
+            self._endings.remove(ending)
+            with contextlib.suppress(psutil.Error):
+                ending[1]()
+
+    def _for_a_while(self, ending: Callable[[], object]) -> None:
+        length_s = self._random.choice([0.1, 0.5, LONGEST_TROUBLE_S]) * self._random.random()
+        self._endings.append((time.monotonic() + length_s, ending))
+
+    def _supervisor(self) -> psutil.Process | None:
+        pid = self._random.choice(self._hosts).supervisor_pid()
+        return None if pid is None else psutil.Process(pid)
+
+    def _kill(self, what: str, victims: Sequence[psutil.Process]) -> None:
+        if victims:
+            kill(self._random.choice(victims))
+            self.troubles[f"{what} killed"] += 1
+
+    def _kill_runner(self) -> None:
+        if (supervisor := self._supervisor()) is not None:
+            zygotes = supervisor.children()
+            self._kill("runner", [runner for zygote in zygotes for runner in zygote.children()])
+
+    def _kill_zygote(self) -> None:
+        if (supervisor := self._supervisor()) is not None:
+            self._kill("zygote", supervisor.children())
+
+    def _kill_supervisor(self) -> None:
+        if (supervisor := self._supervisor()) is not None:
+            self._kill("supervisor", [supervisor])
+
+    def _stop_supervisor(self) -> None:
+        if (supervisor := self._supervisor()) is not None:
+            supervisor.suspend()
+            self._for_a_while(supervisor.resume)
+            self.troubles["supervisor stopped"] += 1
+
+    def _cut(self) -> None:
+        way = self._random.choice(self._ways)
+        way.cut()
+        self._for_a_while(way.mend)
+        self.troubles["host cut off"] += 1
+
+    def _freeze(self) -> None:
+        way = self._random.choice(self._ways)
+        way.freeze()
+        self._for_a_while(way.mend)
+        self.troubles["connections frozen"] += 1
+
+    def _set_clock(self) -> None:
+        assert self._clock is not None
+        self._clock.set(self._random.uniform(-2, 2))
+        self.troubles["clock set"] += 1
 
 
-@pytest.mark.timeout(300)
-def test_under_chaos_nothing_is_lost_or_stuck_and_no_attempts_overlap(
-    start_local: StartLocal, tmp_path: Path
-) -> None:
-    marks = tmp_path / "marks"
-    chaos_s = float(os.environ.get("BACKBURNER_CHAOS_S", "20"))
-    local = start_local(
-        supervisor={"heartbeat_s": 0.5, "cancel_grace_s": 0.2}, queues={"cpu_standard": 3, "one_by_one": 1}
-    )
-    seed = int(os.environ.get("BACKBURNER_CHAOS_SEED", str(time.time_ns() % 10**6)))
-    print("seed", seed)
-    monkey = Monkey(local, seed)
-    chance = random.Random(seed)
+def submit_under_chaos(monkey: Monkey, work: Work, ledger: Path, count: int) -> dict[str, str]:
+    """Submit tasks over the time of the chaos; their ids, and the kind of each."""
+    ledger.mkdir()
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    tasks: dict[str, str] = {}
     monkey.start()
     try:
         began = time.monotonic()
-        tasks = {}
-        for number in range(TASKS):
+        for number in range(count):
             kind = chance.choice(["quick", "quick", "busy", "child", "checkpoint", "cancelled"])
-            tasks[local.submit("marked", kind=kind, marks=str(marks), seconds=chance.uniform(0, 0.3))] = kind
+            seconds = chance.choice([0.1, 0.3, 1.0]) * chance.random()
+            task_id = work.submit("ledgered", kind=kind, ledger=str(ledger), seconds=seconds)
+            tasks[task_id] = kind
             if kind == "cancelled":
-                local.service.cancel(list(tasks)[-1])
-            pause = began + chaos_s * number / TASKS - time.monotonic()
+                work.service.cancel(task_id)
+            pause = began + CHAOS_S * number / count - time.monotonic()
             if pause > 0:
                 time.sleep(pause)
     finally:
         monkey.call_off()
-    print("killed", dict(monkey.kills))
-    assert sum(monkey.kills.values()) > chaos_s / 2
+    print("troubles", dict(monkey.troubles))
+    assert sum(monkey.troubles.values()) > CHAOS_S / 2
+    return tasks
+
+
+def nothing_is_lost_doubled_or_overlapping(work: Work, tasks: dict[str, str], ledger: Path) -> None:
     for task_id, kind in tasks.items():
-        task = local.end(task_id)
-        ends = [event for event in local.events(task_id) if event.to_state in TERMINAL]
-        assert len(ends) == 1, local.events(task_id)
+        task = work.service.wait(task_id, PATIENCE_S).task
+        ends = [event for event in work.events(task_id) if event.to_state in TERMINAL]
+        assert len(ends) == 1, work.events(task_id)
         expected = {State.SUCCEEDED} | ({State.CANCELLED} if kind == "cancelled" else set())
-        assert task.state in expected, (kind, task.error, local.trail(task_id))
-    assert not any(depth.queued or depth.leased for depth in local.store.queue_depths())
-    _no_overlap(marks, local, list(tasks))
+        assert task.state in expected, (kind, task.error, work.trail(task_id))
+        _attempts_follow_each_other(work, task_id)
+    assert not any(depth.queued or depth.leased for depth in work.store.queue_depths())
+    lines = (ledger / "ledger").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("begin ")] == []
+    assert len(set(lines)) == len(lines), "an attempt was run twice"
 
 
-def _no_overlap(marks: Path, local: Local, tasks: list[str]) -> None:
-    """By the trail, an attempt ends before the next begins; by the marks, so did its processes."""
-    ticks: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for line in marks.read_text().splitlines():
-        task_id, attempt, at = line.split()
-        ticks[task_id].append((int(at), int(attempt)))
-    for task_id in tasks:
-        in_time = [attempt for _, attempt in sorted(ticks[task_id])]
-        assert in_time == sorted(in_time), f"attempts of {task_id} overlap: {in_time}"
-        held = 0
-        for event in local.events(task_id):
-            if event.signal == "claim":
-                assert held == 0, local.trail(task_id)
-                held = event.attempt
-            elif event.signal in ("retry", "hand_back", "succeed", "fail", "confirm", "time_out"):
-                assert event.attempt == held
-                held = 0
+def _attempts_follow_each_other(work: Work, task_id: str) -> None:
+    """By the trail, an attempt ends before the next begins."""
+    held = 0
+    for event in work.events(task_id):
+        if event.signal == "claim":
+            assert held == 0, work.trail(task_id)
+            held = event.attempt
+        elif event.signal in ("retry", "hand_back", "succeed", "fail", "confirm", "time_out"):
+            assert event.attempt == held
+            held = 0
+
+
+@pytest.mark.timeout(300 + 2 * CHAOS_S)
+def test_under_chaos_nothing_is_lost_doubled_or_overlapping(start_local: StartLocal, tmp_path: Path) -> None:
+    local = start_local(supervisor=QUICK, queues={"cpu_standard": 3, "one_by_one": 1})
+    monkey, ledger = Monkey([local]), tmp_path / "ledger"
+    tasks = submit_under_chaos(monkey, local, ledger, count=int(10 * CHAOS_S))
+    nothing_is_lost_doubled_or_overlapping(local, tasks, ledger)
+
+
+@pytest.mark.timeout(300 + 2 * CHAOS_S)
+def test_under_chaos_with_a_clock_that_jumps_nothing_is_lost_doubled_or_overlapping(
+    start_local: StartLocal, tmp_path: Path, wall_clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall_clock.show_to_children(monkeypatch)
+    local = start_local(supervisor=QUICK, queues={"cpu_standard": 3, "one_by_one": 1})
+    monkey, ledger = Monkey([local], clock=wall_clock), tmp_path / "ledger"
+    tasks = submit_under_chaos(monkey, local, ledger, count=int(10 * CHAOS_S))
+    nothing_is_lost_doubled_or_overlapping(local, tasks, ledger)
+
+
+@pytest.mark.timeout(300 + 2 * CHAOS_S)
+def test_under_chaos_on_two_hosts_nothing_is_lost_doubled_or_overlapping(
+    start_host: StartHost,
+    client: Client,
+    tmp_path: Path,
+    wall_clock: WallClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall_clock.show_to_children(monkeypatch)
+    (one, its_way), (other, its_own) = start_host("one", **QUICK), start_host("other", **QUICK)
+    monkey, ledger = Monkey([one, other], [its_way, its_own], wall_clock), tmp_path / "ledger"
+    tasks = submit_under_chaos(monkey, client, ledger, count=int(4 * CHAOS_S))
+    nothing_is_lost_doubled_or_overlapping(client, tasks, ledger)
 
 
 def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: StartLocal) -> None:

@@ -260,13 +260,11 @@ def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: Start
     assert (task.state, task.attempt) == (State.SUCCEEDED, 3)
 
 
-def test_tasks_go_on_while_the_store_is_away(
+def test_tasks_go_on_while_the_store_is_away_for_less_than_the_grace_time(
     postgres_server: PostgresServer, start_local: StartLocal, tmp_path: Path
 ) -> None:
     local = start_local(
-        store=postgres_server.url,
-        data_dir=str(tmp_path / "data"),
-        supervisor={"heartbeat_s": 0.2, "lease_grace_s": 1.0},
+        store=postgres_server.url, data_dir=str(tmp_path / "data"), supervisor={"heartbeat_s": 0.2}
     )
     running = begin(local, folder=str(tmp_path))
     talking = local.submit("talk_until", folder=str(tmp_path))
@@ -275,7 +273,7 @@ def test_tasks_go_on_while_the_store_is_away(
     local.until_log(talking, "word 3")
     heard_of = local.service.status(running).task.heartbeat_at or 0
     postgres_server.stop()
-    eventually(lambda: CLOCK.now_ms() > heard_of + 3000)  # so every lease is over
+    eventually(lambda: CLOCK.now_ms() > heard_of + 3000)  # so many heartbeats were missed
     release(tmp_path)
     postgres_server.start()
     task = local.end(running)
@@ -321,6 +319,20 @@ def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLo
     assert task.finished
     assert not is_alive(pid)
     assert local.run("add", {"queue": "one_by_one"}, a=1).state is State.SUCCEEDED
+
+
+def test_a_runner_that_takes_nothing_in_stops_nobody_else(local: Local) -> None:
+    """Not while it is stopped, however much there is to send to it."""
+    one_worker = {"queue": "one_by_one"}
+    runner = psutil.Process(local.run("pid", one_worker).result)
+    runner.suspend()
+    large = local.submit("say", one_worker, words="x" * 900_000)
+    assert local.run("add", a=1).state is State.SUCCEEDED
+    assert local.store.get(large).attempt == 1
+    runner.resume()
+    assert local.end(large).state is State.SUCCEEDED
+    assert local.store.get(large).attempt == 1
+    assert local.run("pid", one_worker).result == runner.pid
 
 
 def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) -> None:

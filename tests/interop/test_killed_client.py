@@ -1,6 +1,7 @@
 """What a client started outlives it, and its server."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import psutil
@@ -27,7 +28,8 @@ def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     }[doomed]
     client.kill()
     for victim in victims:
-        victim.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it died with its parent
+            victim.kill()
     client.wait()
     client.stdout.close()
     # A server whose client is gone goes by itself.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,7 @@ async def connect(
     tasks: bool = True,
     elicit: Any = answer_ada,
     token: str | None = None,
+    headers: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> AsyncIterator[Peer]:
     """A client of `target`: an address of MCP, stdio parameters, or a server in this process."""
@@ -111,8 +112,10 @@ async def connect(
         elif isinstance(target, str):
             import httpx2
 
-            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            http = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=30))
+            bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+            http = await stack.enter_async_context(
+                httpx2.AsyncClient(headers={**bearer, **(headers or {})}, timeout=30)
+            )
             transport = _Tap(streamable_http_client(target, http_client=http), wire)
         client = Client(
             transport,

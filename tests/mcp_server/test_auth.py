@@ -22,6 +22,7 @@ from backburner.mcp.serving.run import check_bind, split_address
 from backburner.mcp.serving.tokens import JwtTokens, StaticTokens, hash_token
 from tests.deployment import Deployment
 from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
+from tests.services import wait_until
 
 UNKNOWN = "tsk_" + "0" * 36
 SECRET = "a shared secret of more than 32 bytes"
@@ -70,6 +71,31 @@ async def test_without_a_token_nobody_comes_in(deployment: Deployment) -> None:
             assert (await http.get(f"{server.address}/healthz")).status_code == 200
 
 
+def test_tokens_come_and_go_with_their_file(deployment: Deployment) -> None:
+    folder = deployment.folder
+    tokens = Path(token_file(folder, alice="token-of-alice"))
+    deployment.settings |= {"http__auth__tokens": str(tokens)}
+    with deployment.http() as server, httpx2.Client() as http:
+
+        def may_come_in(token: str) -> bool:
+            answer = http.post(server.url, json={}, headers={"Authorization": f"Bearer {token}"})
+            return answer.status_code != 401
+
+        assert may_come_in("token-of-alice")
+        token_file(folder, alice="token-of-alice", bob="token-of-bob")
+        assert wait_until(lambda: may_come_in("token-of-bob"), within=10)
+
+        (folder / "new").write_text(f"bob {hash_token('token-of-bob')}\n")
+        (folder / "new").rename(tokens)
+        assert wait_until(lambda: not may_come_in("token-of-alice"), within=10)
+
+        tokens.write_text("bob sha256:too-short\n")
+        assert not wait_until(lambda: not may_come_in("token-of-bob"), within=1.5)
+        token_file(folder, alice="token-of-alice")
+        assert wait_until(lambda: not may_come_in("token-of-bob"), within=10)
+        assert may_come_in("token-of-alice")
+
+
 async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(
     deployment: Deployment,
 ) -> None:
@@ -78,8 +104,9 @@ async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(
             for path in ("/mcp", "/healthz", "/artifacts/a/b"):
                 asked = server.address + path
                 assert (await http.get(asked, headers={"Host": "evil.example"})).status_code == 421
-                foreign = await http.get(asked, headers={"Origin": "http://evil.example"})
-                assert foreign.status_code == 403
+                for origin in ("http://evil.example", "http://[", "http://[::1", "null", "", "x" * 5000):
+                    foreign = await http.get(asked, headers={"Origin": origin})
+                    assert foreign.status_code == 403, origin
             own = await http.get(f"{server.address}/healthz", headers={"Origin": server.address})
             assert own.status_code == 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from urllib.parse import unquote
 
 import httpx2
 import pytest
@@ -94,3 +95,46 @@ async def test_artifacts_and_logs_are_resources_and_nobody_else_s(deployment: De
                     await peer.request("resources/read", {"uri": asked})
                 said.add((refused.value.code, refused.value.message))
             assert said == {(-32602, "Resource not found")}
+
+
+NAMES = (
+    "a/b.txt",
+    "../../etc/passwd",
+    "..",
+    ".",
+    "/",
+    "a?b#c%2F&d=e.txt",
+    "http://[",
+    "data:text/plain,x",
+    "two\nlines \u200b\u202e.txt",
+    'quo"tes;filename=x',
+    "\u00e9\U0001f600.json",
+    "x" * 300,
+)
+
+
+async def test_an_artifact_of_any_name_can_be_read_by_each_of_its_links(guarded: Deployment) -> None:
+    with guarded.http() as server:
+        async with connect(server.url, "2025") as peer, httpx2.AsyncClient() as http:
+            for name in NAMES:
+                task = await peer.tool("submit_task", tool_name="keep", inputs={"name": name})
+                done = await peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60)
+                (artifact,) = done["artifacts"]
+                assert artifact["name"] == name
+                downloaded = await http.get(artifact["download_url"])
+                assert (downloaded.status_code, downloaded.content) == (200, b"kept"), name
+                for uri in (artifact["resource"], unquote(artifact["resource"]).partition("?")[0]):
+                    (part,) = (await peer.request("resources/read", {"uri": uri}))["contents"]
+                    kept = part["text"].encode() if "text" in part else base64.b64decode(part["blob"])
+                    assert kept == b"kept", uri
+
+
+async def test_a_file_that_leads_out_of_the_task_s_folder_is_not_found(guarded: Deployment) -> None:
+    with guarded.http() as server:
+        async with connect(server.url, "2025") as peer, httpx2.AsyncClient() as http:
+            task = await peer.tool("submit_task", tool_name="lead_out")
+            done = await peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60)
+            (artifact,) = done["artifacts"]
+            assert (await http.get(artifact["download_url"])).status_code == 404
+            with pytest.raises(MCPError, match="Resource not found"):
+                await peer.request("resources/read", {"uri": artifact["resource"]})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from backburner.config import LimitSettings, Queue, RetentionSettings, Settings
+from backburner.reports import Outcome, Started
 from backburner.service import TaskService
-from backburner.store import Lease, Outcome, Started, Store
+from backburner.store import Lease, Store
 from backburner.stores import open_store
 from backburner.testing import FakeClock
 from backburner.tools import Registry, ToolSpec, tool_from_function

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from backburner.errors import BackburnerError, InvalidInputs, InvalidRequest
+from backburner.reports import Asked
 from backburner.service import TaskService
-from backburner.store import Asked, Store, TaskQuery
+from backburner.store import Store, TaskQuery
 from backburner.task import Answer, InputRequest, Resources, new_task_id
 from backburner.tools import ToolSpec
 from tests.service.conftest import Worker

@@ -3,8 +3,9 @@
 import pytest
 
 from backburner.config import Settings
+from backburner.reports import Succeeded
 from backburner.service import TaskService
-from backburner.store import Store, Succeeded
+from backburner.store import Store
 from backburner.testing import FakeClock
 from backburner.tools import Registry
 from tests.service.conftest import Worker

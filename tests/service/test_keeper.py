@@ -1,5 +1,6 @@
 """The keeper's rounds."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from backburner.config import RetentionSettings, Settings, SupervisorSettings
 from backburner.keeper import Keeper, Swept
 from backburner.lifecycle import State
+from backburner.reports import Failed, Logged, Started, Succeeded
 from backburner.service import TaskService
-from backburner.store import Failed, Logged, Started, Store, Succeeded
+from backburner.store import Store
+from backburner.stores import open_store
 from backburner.task import LogLine, TaskError
 from backburner.testing import FakeClock
 from backburner.testing.store.base import TWICE_MORE, new_task
@@ -52,16 +55,107 @@ def test_one_keeper_works_at_a_time_and_another_takes_over(
     assert keeper.sweep() is None
 
 
-def test_a_silent_worker_is_lost_after_the_grace_time(
+def test_a_worker_that_was_silent_for_the_grace_time_and_a_margin_is_lost(
     keeper: Keeper, service: TaskService, worker: Worker, clock: FakeClock
 ) -> None:
     task_id = service.submit("add", {"a": 1}).task_id
     worker.start(task_id)
-    clock.advance(30)
+    assert keeper.sweep() == Swept()
+    clock.advance(36)
     assert keeper.sweep() == Swept()
     clock.advance(0.001)
     assert keeper.sweep() == Swept(lost=[task_id])
     assert service.status(task_id).task.state is State.QUEUED
+
+
+def test_a_worker_that_is_heard_of_now_and_then_is_not_lost(
+    keeper: Keeper, service: TaskService, store: Store, worker: Worker, clock: FakeClock
+) -> None:
+    lease = worker.start(service.submit("add", {"a": 1}).task_id)
+    for _ in range(5):
+        clock.advance(20)
+        store.heartbeat([lease], [])
+        assert keeper.sweep() == Swept()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_setting_the_clock_loses_no_worker_and_lets_no_dead_one_live(
+    keeper: Keeper, service: TaskService, store: Store, worker: Worker, clock: FakeClock, hours: float
+) -> None:
+    dead = worker.start(service.submit("add", {"a": 1}, ttl_s=86400).task_id)
+    alive = worker.start(service.submit("add", {"a": 2}, ttl_s=86400).task_id)
+    assert keeper.sweep() == Swept()
+    clock.set_wall_clock(hours * 3600)
+    assert keeper.sweep() == Swept()
+    clock.advance(37)
+    store.heartbeat([alive], [])
+    assert keeper.sweep() == Swept(lost=[dead.task_id])
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_setting_the_clock_makes_no_task_time_out_early_or_late(
+    keeper: Keeper, service: TaskService, store: Store, clock: FakeClock, hours: float
+) -> None:
+    lease = store.claim_task(service.submit("add", {"a": 1}, ttl_s=86400).task_id, "w1")
+    assert lease is not None
+    store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+    assert keeper.sweep() == Swept()
+    clock.set_wall_clock(hours * 3600)
+    assert keeper.sweep() == Swept()
+    for swept in (Swept(), Swept(timed_out=[lease.task_id])):
+        clock.advance(31)
+        store.heartbeat([lease], [])
+        assert keeper.sweep() == swept
+
+
+@pytest.fixture
+def local_store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    """A store that goes by this host's clock."""
+    store = open_store(f"sqlite:///{tmp_path}/local.db", clock=clock)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_setting_the_clock_of_the_host_makes_no_retry_come_early_or_late(
+    local_store: Store, settings: Settings, clock: FakeClock, hours: float
+) -> None:
+    keeper = Keeper(local_store, settings, "k1", clock=clock)
+    assert keeper.sweep() == Swept()
+    new = new_task(clock, retry=TWICE_MORE)
+    local_store.submit(new)
+    Worker(local_store).finish(new.task_id, Failed(TaskError("x", "y")))
+    clock.set_wall_clock(hours * 3600)
+    assert keeper.sweep() == Swept()
+    assert local_store.ready_in_ms() == 10_000
+    clock.advance(10)
+    assert keeper.sweep() == Swept(ready=[new.task_id])
+
+
+def test_setting_the_clock_back_makes_no_retry_wait_even_if_no_keeper_has_seen_it(
+    store: Store, clock: FakeClock
+) -> None:
+    new = new_task(clock, retry=TWICE_MORE)
+    store.submit(new)
+    Worker(store).finish(new.task_id, Failed(TaskError("x", "y")))
+    assert store.make_ready() == []
+    clock.set_wall_clock(-7200)
+    assert store.make_ready() == [new.task_id]
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_setting_the_clock_of_the_host_makes_no_task_expire_early_or_late(
+    local_store: Store, settings: Settings, clock: FakeClock, hours: float
+) -> None:
+    assert Keeper(local_store, settings, "before", clock=clock).sweep() == Swept()
+    new = new_task(clock, expires_at=clock.now_ms() + 1_000_000)
+    local_store.submit(new)
+    clock.set_wall_clock(hours * 3600)
+    clock.advance(999)
+    keeper = Keeper(local_store, settings, "after", clock=clock)
+    assert keeper.sweep() == Swept()
+    clock.advance(1)
+    assert keeper.sweep() == Swept(expired=[new.task_id])
 
 
 def test_due_retries_are_put_in_line(keeper: Keeper, store: Store, clock: FakeClock) -> None:
@@ -80,6 +174,7 @@ def test_a_task_that_nobody_ends_times_out(
     lease = store.claim_task(task_id, "w1")
     assert lease is not None
     store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+    assert keeper.sweep() == Swept()
     clock.advance(100)
     store.heartbeat([lease], [])
     assert keeper.sweep() == Swept(timed_out=[task_id])

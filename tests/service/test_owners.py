@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from backburner.errors import TaskNotFound
+from backburner.reports import Failed
 from backburner.service import TaskService
-from backburner.store import Failed, Store
+from backburner.store import Store
 from backburner.task import TaskError, new_task_id
 from tests.service.conftest import Worker
 

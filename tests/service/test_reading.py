@@ -7,8 +7,9 @@ import pytest
 from backburner.config import Settings
 from backburner.errors import NotAllowedNow, NotFinished, TaskNotFound
 from backburner.lifecycle import State
+from backburner.reports import Asked, Failed, Logged, Progressed, Registered, Succeeded
 from backburner.service import TaskService
-from backburner.store import Asked, Failed, Logged, Progressed, Registered, Store, Succeeded
+from backburner.store import Store
 from backburner.task import Artifact, InputRequest, LogLine, Progress, TaskError
 from backburner.testing import FakeClock
 from backburner.tools import Registry

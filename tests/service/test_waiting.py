@@ -9,8 +9,9 @@ import pytest
 
 from backburner.errors import BackburnerError, TaskNotFound
 from backburner.lifecycle import State
+from backburner.reports import Progressed, Started, Succeeded
 from backburner.service import TaskService
-from backburner.store import Progressed, Started, Store, Succeeded
+from backburner.store import Store
 from backburner.stores import open_store
 from backburner.task import Progress
 from backburner.testing.processes import Start, running

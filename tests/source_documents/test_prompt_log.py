@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
-from backburner.store import Cancelled, Failed, Outcome, Started, Store, Succeeded
+from backburner.reports import Cancelled, Failed, Outcome, Started, Succeeded
+from backburner.store import Store
 from backburner.stores import open_store
 from backburner.task import NO_RETRY, TaskError
 from backburner.testing.clock import FakeClock
@@ -230,6 +232,31 @@ def test_two_stores_may_share_the_folder(
     assert log.catch_up() == [mine]
     assert other.catch_up() == [theirs]
     other_store.close()
+
+
+def test_what_is_unfinished_costs_one_read_however_much_it_is(
+    tmp_path: Path, store: Store, clock: FakeClock, log: PromptLog
+) -> None:
+    task_ids = [submit(store, clock, log, f"t{number}") for number in range(30)]
+    log.catch_up()
+    finish(store, task_ids[7], DONE)
+    counting: Any = CountingStore(store)
+    assert PromptLog(counting, tmp_path / "state", "ui-prompts.jsonl", "state.json").catch_up() == [
+        task_ids[7]
+    ]
+    assert counting.uses == {"secret": 1, "heads": 1, "get": 1}
+
+
+class CountingStore:
+    """A store, and how often each of its verbs was used."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.uses: Counter[str] = Counter()
+
+    def __getattr__(self, verb: str) -> Any:
+        self.uses[verb] += 1
+        return getattr(self._store, verb)
 
 
 def test_many_writers_at_once_write_each_line_once(store: Store, clock: FakeClock, log: PromptLog) -> None:

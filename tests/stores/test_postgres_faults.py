@@ -1,5 +1,6 @@
 """PostgreSQL that is restarted or killed under load, is away, or may not be written."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -11,7 +12,10 @@ from backburner.clock import SystemClock
 from backburner.errors import ConfigError, StoreError, StoreReadOnly, StoreUnavailable
 from backburner.store import ANYTHING, Store, TaskQuery
 from backburner.stores import open_store
+from backburner.task import Worker
+from backburner.testing import FakeClock
 from backburner.testing.store.base import new_task
+from tests.engine.partition import Partition
 from tests.services import PostgresServer, wait_until
 
 CLOCK = SystemClock()
@@ -106,6 +110,75 @@ def test_a_server_that_is_away_is_a_clear_error_until_it_is_back(postgres_server
         postgres_server.start()
         assert submit(store) != kept
         assert store.get(kept).task_id == kept
+    finally:
+        store.close()
+
+
+def test_a_connection_that_lets_nothing_through_is_a_clear_error_until_it_does(
+    postgres_database: str,
+) -> None:
+    way = Partition(postgres_database)
+    store = open_store(way.url)
+    try:
+        task_id = submit(store)
+        way.freeze()
+        for ask in (lambda: submit(store), lambda: store.get(task_id)):
+            with pytest.raises(StoreUnavailable):
+                ask()
+        way.mend()
+        assert store.get(task_id).task_id == task_id
+        assert store.get(submit(store)).attempt == 0
+    finally:
+        way.mend()
+        store.close()
+        way.close()
+
+
+def test_a_client_that_falls_silent_in_the_middle_of_a_write_does_not_hold_others_up(
+    postgres_database: str,
+) -> None:
+    way = Partition(postgres_database)
+    silent, other = open_store(way.url), open_store(postgres_database)
+    # So many that they are being written at any moment.
+    workers = [Worker(f"w{number:03d}", "s", "h", "q", "idle", 0, 0) for number in range(500)]
+    heartbeats: list[object] = []
+
+    def beat_on() -> None:
+        with contextlib.suppress(StoreUnavailable):
+            while True:
+                heartbeats.append(silent.heartbeat([], workers))
+
+    def arrives() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            other.keep("other", lease_s=1)
+            other.heartbeat([], workers)
+            return True
+        return False
+
+    writer = threading.Thread(target=beat_on)
+    writer.start()
+    try:
+        assert wait_until(lambda: len(heartbeats) > 2)
+        way.freeze()
+        assert wait_until(arrives, within=60)
+    finally:
+        writer.join()
+        way.mend()
+        for store in (silent, other):
+            store.close()
+        way.close()
+
+
+def test_the_times_of_a_store_are_the_database_s_whatever_the_host_s_clock_says(
+    postgres_database: str,
+) -> None:
+    host = FakeClock(now_ms=CLOCK.now_ms() - 7_200_000)
+    store = open_store(postgres_database)
+    try:
+        task = store.submit(new_task(host, expires_at=host.now_ms() + 60_000)).task
+        assert abs(task.submitted_at - CLOCK.now_ms()) < 60_000
+        assert task.expires_at == task.submitted_at + 60_000
+        assert store.expire() == []
     finally:
         store.close()
 

@@ -1,5 +1,6 @@
 """SQLite on a full disk, with a file that is read-only, locked or damaged, and with its process killed."""
 
+import contextlib
 import os
 import random
 import signal
@@ -7,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,56 @@ def test_a_store_that_becomes_read_only_is_a_clear_error_and_works_again_afterwa
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.parametrize("file", ["tasks.db", "tasks.db-wal"])
+def test_an_immutable_file_is_called_so(url: str, tmp_path: Path, file: str) -> None:
+    """On a disk, since a file system in memory knows no such files."""
+    first = open_store(url)
+    submit(first)  # so that there is a journal
+    if subprocess.run(["chattr", "+i", tmp_path / file], capture_output=True, check=False).returncode:
+        first.close()
+        pytest.skip("only root can make a file immutable, and not on every file system")
+    second = open_store(url)
+    try:
+        with pytest.raises(StoreReadOnly, match=f"{file} may not be written: it is immutable"):
+            submit(second)
+    finally:
+        subprocess.run(["chattr", "-i", tmp_path / file], check=True)
+        second.close()
+        first.close()
+
+
+def open_without_descriptors(start: Start, url: str) -> list[str]:
+    """In another process: use the store and open it again, with no file descriptor left."""
+    import resource
+
+    store = open_store(url)
+    start()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    taken: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    task_id = submit(store)
+    try:
+        open_store(url)
+    except StoreError as error:
+        code = error.code
+    for fd in taken:
+        os.close(fd)
+    store.close()
+    return [task_id, code]
+
+
+def test_a_process_without_descriptors_can_use_its_store_and_is_told_why_it_opens_no_other(
+    store: Store, url: str
+) -> None:
+    with running(open_without_descriptors, (url,)) as (process,):
+        task_id, code = process.value()
+    assert store.head(task_id).task_id == task_id
+    assert code == StoreUnavailable.code
+
+
 # -- a file that another program holds
 
 
@@ -216,6 +267,28 @@ def open_and_read(url: str, ids: list[str]) -> None:
     try:
         for task_id in ids:
             store.get(task_id)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_a_truncated_journal_is_a_clear_error(url: str, tmp_path: Path, kept: float) -> None:
+    store = open_store(url)
+    ids = [submit(store, 1000) for _ in range(50)]
+    journal = tmp_path / "tasks.db-wal"
+    os.truncate(journal, int(journal.stat().st_size * kept))
+    reads: list[Callable[[], object]] = [
+        lambda: [store.get(task_id) for task_id in ids],
+        lambda: [store.head(task_id) for task_id in ids],
+        lambda: store.page(TaskQuery(limit=500)),
+        lambda: [store.events(task_id) for task_id in ids],
+    ]
+    try:
+        for read in reads:
+            with pytest.raises(StoreCorrupt):
+                read()
+        with pytest.raises(StoreCorrupt):
+            open_store(url)
     finally:
         store.close()
 

@@ -17,7 +17,9 @@ CLOCK = SystemClock()
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = open_store(f"sqlite:///{tmp_path}/tasks.db")
-    shutil.rmtree(tmp_path / "tasks.db.d" / "wake")
+    wake = tmp_path / "tasks.db.d" / "wake"
+    shutil.rmtree(wake)
+    wake.touch()  # so that the folder cannot be made again
     yield store
     store.close()
 

@@ -200,11 +200,9 @@ def _request(
 
 def _submit(place: Place, request: TaskRequest) -> TaskStatus:
     """Submit. What cuts it short may come after the task was kept, so say so."""
-    from ..errors import EngineError
-
     try:
         return place.service.submit_request(request)
-    except (KeyboardInterrupt, EngineError):
+    except KeyboardInterrupt:
         say(f"The task may have been kept; look with: {place.command('ls', '--tool', request.tool_name)}")
         raise
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from ..errors import AppNotFound, BackburnerError, ConfigError, StoreError
+from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
+from ..folders import make_private
+from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
 from ..lifecycle import LEASED, State
-from .live_workers import as_written, live_workers, supervisor_of_this_host
+from .live_workers import as_written, live_workers, supervision
 from .output import age, size, span
 from .overview import queue_records
 from .place import Place, Where, open_place
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..task import Task
 
 _SLOW_READ_S = 0.5
-_LITTLE_BYTES, _TOO_LITTLE_BYTES = 1 << 30, 100 << 20
+_LITTLE_BYTES = 1 << 30
 _SKEW_MS = 2000
 _NEARLY_FULL = 0.8
 _LONG_WAIT_S = 3600
@@ -67,7 +68,9 @@ def _examine_place(place: Place) -> Iterator[Finding]:
         _permissions,
         _disk,
         _clock,
+        _isolation,
         _supervisor,
+        _news,
         _leases,
         _queues,
         _questions,
@@ -94,13 +97,22 @@ def _versions() -> Finding:
 
 
 def _store_advice(error: StoreError) -> str:
-    from ..errors import StoreBusy, StoreCorrupt, StoreFull, StoreReadOnly, StoreTooNew, StoreUnavailable
+    from ..errors import (
+        StoreBroken,
+        StoreBusy,
+        StoreCorrupt,
+        StoreFull,
+        StoreReadOnly,
+        StoreTooNew,
+        StoreUnavailable,
+    )
 
     advice: dict[type[StoreError], str] = {
         StoreUnavailable: "Check the URL, the network, and that the database is up.",
         StoreBusy: "Another program holds the store locked; close it.",
         StoreFull: "Make room on its disk. Nothing that was acknowledged is lost.",
         StoreReadOnly: "Give this user the right to write the file and its folder.",
+        StoreBroken: "See what the system says (dmesg), and move the store to another disk.",
         StoreCorrupt: "Stop all workers, keep a copy, and restore a backup, or try: sqlite3 FILE .recover",
         StoreTooNew: "Upgrade Backburner on this host: pip install -U backburner",
     }
@@ -126,7 +138,8 @@ def _store(place: Place) -> Iterator[Finding]:
         yield Finding("store", "warning", message, advice)
     else:
         yield Finding("store", "ok", message)
-    place.store.forget_runtimes()  # a write that changes nothing that matters: it shows that one is possible
+    if supervision(place).standing.is_well:  # one that is stopped may keep every writer waiting
+        place.store.check_writable()
 
 
 def _permissions(place: Place) -> Iterator[Finding]:
@@ -141,11 +154,11 @@ def _permissions(place: Place) -> Iterator[Finding]:
 
 
 def _disk(place: Place) -> Iterator[Finding]:
-    place.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(place.data_dir)
     usage = shutil.disk_usage(place.data_dir)
     message = f"{size(usage.free)} free of {size(usage.total)} at {place.data_dir}"
     advice = "Make room, or forget old tasks: backburner prune --older-than 7d"
-    if usage.free < _TOO_LITTLE_BYTES:
+    if usage.free < TOO_LITTLE_BYTES:
         yield Finding("disk", "problem", message, advice)
     elif usage.free < _LITTLE_BYTES:
         yield Finding("disk", "warning", message, advice)
@@ -154,11 +167,12 @@ def _disk(place: Place) -> Iterator[Finding]:
 
 
 def _clock(place: Place) -> Iterator[Finding]:
-    """Hosts that share a store compare times. One that is ahead shows by heartbeats from the future."""
+    """Nothing is measured by wall clocks, but what they show is compared by people."""
     now = time.time() * 1000
-    ahead = {
-        w.host: w.last_heartbeat - now for w in place.store.workers() if w.last_heartbeat > now + _SKEW_MS
-    }
+    ahead = {}
+    theirs = place.store.now_ms()
+    if abs(theirs - now) > _SKEW_MS:
+        ahead["the database"] = theirs - now
     probe = place.data_dir / f".clock-{os.getpid()}"
     try:
         probe.touch()
@@ -171,32 +185,73 @@ def _clock(place: Place) -> Iterator[Finding]:
         message = f"the clock of {host} differs from this one's by {span(abs(by_ms) / 1000)}"
         yield Finding("clock", "problem", message, "Set up NTP on both hosts: timedatectl set-ntp true")
     if not ahead:
-        yield Finding("clock", "ok", "agrees with the disk and with every worker's")
+        yield Finding("clock", "ok", "agrees with the disk's and the store's")
+
+
+def _isolation(place: Place) -> Iterator[Finding]:
+    """What keeps tools from the host, and what could."""
+    from ..engines.local.isolation import available, in_force, require
+
+    try:
+        require(place.settings)
+    except NotConfined as error:
+        advice = f"Change {error.details['setting']}, or the machine; no task is run until then."
+        yield Finding("isolation", "problem", str(error), advice)
+        return
+    asked = ", ".join(in_force(place.settings.isolation)) or "nothing"
+    message = f"{asked} confines tools; this machine gives {', '.join(available())}"
+    yield Finding("isolation", "ok", message)
 
 
 def _supervisor(place: Place) -> Iterator[Finding]:
     """Is there somebody to do what is to be done, and is whoever holds the lock still at work."""
-    holder = supervisor_of_this_host(place)
-    live = live_workers(place)
-    left = sum(depth.queued + depth.leased for depth in place.store.queue_depths())
-    app = "TARGET" if place.app is None else as_written(place.app.target)
-    start = f"Start one: backburner worker {app}, or start a server of the app."
-    if holder is not None:
-        pid = holder.get("pid")
-        if any(worker.host == socket.gethostname() for worker in live):
-            yield Finding("supervisor", "ok", f"pid {pid} works here; {len(live)} workers are alive")
-        else:
-            message = f"pid {pid} holds the lock, but its workers are not heard any more"
-            advice = (
-                f"It hangs, or its store is away: see {place.data_dir / 'supervisor.log'}, then kill {pid}"
-            )
-            yield Finding("supervisor", "problem", message, advice)
+    found = supervision(place)
+    standing, live = found.standing, len(found.live)
+    if found.trouble is not None:
+        yield _supervisor_trouble(place, found)
+    elif standing.state == "starting":
+        yield Finding("supervisor", "ok", f"pid {standing.pid} is starting")
+    elif standing.state == "working":
+        yield Finding("supervisor", "ok", f"pid {standing.pid} works here; {live} workers are alive")
     elif live:
-        yield Finding("supervisor", "ok", f"none on this host; {len(live)} workers are alive on others")
-    elif left:
-        yield Finding("supervisor", "problem", f"{_tasks(left)} to do, and nobody works", start)
+        yield Finding("supervisor", "ok", f"none on this host; {live} workers are alive on others")
     else:
         yield Finding("supervisor", "ok", "none, and nothing to do; the next task starts one")
+
+
+def _supervisor_trouble(place: Place, found: Supervision) -> Finding:
+    pid, silence = found.standing.pid, span(found.standing.silent_s)
+    after = span(place.settings.supervisor.lost_after_s)
+    see = f"see {place.data_dir / 'supervisor.log'}"
+    match found.trouble:
+        case Trouble.STOPPED:
+            message = f"pid {pid} holds the lock, but a signal has stopped it; last heard {silence} ago"
+            advice = f"Let it go on: kill -CONT {pid}. A server of the app replaces it after {after}."
+        case Trouble.SILENT:
+            message = f"pid {pid} holds the lock, but its heartbeats have not arrived for {silence}"
+            advice = (
+                f"It hangs, or is cut off from its store: {see}. A server of the app on this host "
+                f"replaces it after {after} of silence; if there is none: kill -9 {pid}"
+            )
+        case Trouble.REFUSED:
+            message = f"pid {pid} cannot write what its tasks did: {found.reason}"
+            advice = f"Put that right, and it goes on; {see}."
+        case _:
+            left = sum(depth.queued + depth.leased for depth in place.store.queue_depths())
+            app = "TARGET" if place.app is None else as_written(place.app.target)
+            message = f"{_tasks(left)} to do, and nobody works"
+            advice = f"Start one: backburner worker {app}, or start a server of the app."
+    return Finding("supervisor", "problem", message, advice)
+
+
+def _news(place: Place) -> Iterator[Finding]:
+    """Can those who wait be woken, or must they look each second."""
+    if not news_can_come(place.store):
+        message = "the folder by which processes wake each other is gone and cannot be made again"
+        advice = (
+            f"Look at {place.store.url.removeprefix('sqlite://')}.d/wake: it must be a folder of this user."
+        )
+        yield Finding("news", "problem", message, advice)
 
 
 def _leased(place: Place) -> Iterator[Task]:

@@ -110,6 +110,7 @@ def _watch(place: Place, filters: dict[str, Any]) -> None:
             while True:
                 drawn = time.monotonic()
                 watch.wait(_LOOK_AGAIN_S)
+                watch.mend()
                 time.sleep(max(0.0, drawn + _REDRAW_S - time.monotonic()))
                 live.update(picture(), refresh=True)
     finally:

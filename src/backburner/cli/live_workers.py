@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .output import say
 
 if TYPE_CHECKING:
+    from ..health import Supervision
     from ..task import Worker
     from .place import Place
 
 
-def supervisor_of_this_host(place: Place) -> dict[str, Any] | None:
-    """What the holder of the supervisor's lock says about itself; None when there is none."""
-    from ..engines.local import SupervisorLock
+def supervision(place: Place) -> Supervision:
+    """Who works on the store of this place."""
+    from ..health import supervision_of
 
-    return SupervisorLock(place.data_dir).holder()
+    return supervision_of(place.store, place.settings, place.data_dir)
 
 
 def live_workers(place: Place) -> list[Worker]:
-    """The workers, of any host, that were heard within the grace time and are not known to be dead.
-
-    Those of a supervisor whose lock is free are dead, however lately they were heard.
-    """
-    oldest = (time.time() - place.settings.supervisor.lease_grace_s) * 1000
-    dead = _ids_of_the_dead(place)
-    return [
-        worker
-        for worker in place.store.workers()
-        if worker.last_heartbeat >= oldest and not (dead and worker.supervisor_id.startswith(dead))
-    ]
-
-
-def _ids_of_the_dead(place: Place) -> str | None:
-    """How the ids of all that ever held this host's lock begin, when nobody holds it."""
-    from ..engines.local import SupervisorLock
-
-    lock = SupervisorLock(place.data_dir)
-    if lock.holder() is not None:
-        return None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return f"sup_{json.loads(lock.path.read_text())['place']}_"
-    return None
+    """The workers, of any host, that were heard within the grace time and are not known to be dead."""
+    return supervision(place).live
 
 
 def say_if_nobody_works(place: Place, target: str) -> None:
     """Tell the user when a task will wait until somebody starts a worker."""
-    if supervisor_of_this_host(place) is None and not live_workers(place):
+    found = supervision(place)
+    if found.standing.state == "absent" and not found.live:
         say(f"Nobody works on this store now; start: backburner worker {as_written(target)}", "yellow")
 
 

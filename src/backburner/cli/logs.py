@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import times
 from .output import cell, print_json, stdout
 from .place import Place
 from .records import log_record, record
@@ -96,7 +96,7 @@ class Printer:
             return
         text = cell(line.message, _STYLES.get(line.level, ""))
         if self._timestamps:
-            when = datetime.fromtimestamp(line.ts / 1000).strftime("%H:%M:%S.%f")[:-3]
+            when = times.moment(line.ts).astimezone().strftime("%H:%M:%S.%f")[:-3]
             text = cell(f"{when} ", "dim").append_text(text)
         stdout().print(text, soft_wrap=True)
 

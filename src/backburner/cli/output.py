@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +145,7 @@ def moment(ms: int | None) -> str | None:
     """A time as the person's clock shows it."""
     if ms is None:
         return None
-    return datetime.fromtimestamp(ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return times.moment(ms).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(count: float) -> str:

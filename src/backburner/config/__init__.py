@@ -20,6 +20,9 @@ from ..errors import ConfigError
 
 R = TypeVar("R")
 
+#: The number that no user can have.
+_NOBODY_AT_ALL = 2**32 - 1
+
 
 def _setting(default: Any, help: str, *, example: str = "") -> Any:
     """A setting; a callable makes its default. The example is shown to who gives something else."""
@@ -72,8 +75,20 @@ class LimitSettings:
 
     max_input_bytes: int = _setting(1_048_576, "The largest inputs of one task, as JSON")
     max_result_bytes: int = _setting(262_144, "A larger result becomes an artifact with a preview")
+    max_checkpoint_bytes: int = _setting(16_777_216, "The largest checkpoint, as JSON")
     max_log_bytes: int = _setting(67_108_864, "What one attempt may log; the rest is dropped, with a note")
-    max_runtime_s: float = _setting(86400.0, "The time limit of a task that names none")
+    max_runtime_s: float = _setting(
+        86400.0, "The time limit of a task whose tool names none; no caller may ask for more"
+    )
+    max_memory_mb: int | None = _setting(
+        None, "The most memory of one task, whatever its tool or caller says", example="4096"
+    )
+    max_scratch_mb: int | None = _setting(
+        None, "The most scratch space of one task, whatever its tool or caller says", example="10000"
+    )
+    max_cpu: float | None = _setting(
+        None, "The most CPUs of one task, whatever its tool or caller says", example="2"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +96,57 @@ class SupervisorSettings:
     """How the process works that runs the tasks of a store on this host, and sweeps up."""
 
     heartbeat_s: float = _setting(2.0, "How often a supervisor says that its workers are alive")
-    lease_grace_s: float = _setting(30.0, "When a worker of another host without heartbeat counts as lost")
+    lease_grace_s: float = _setting(
+        30.0, "When a supervisor whose heartbeats do not arrive ends its runners; others take over soon after"
+    )
     cancel_grace_s: float = _setting(5.0, "How long a cancelled or overdue tool has before it is killed")
     drain_grace_s: float = _setting(30.0, "How long a supervisor that is told to stop waits for its tasks")
     idle_exit_s: float = _setting(300.0, "When a supervisor without work leaves; 0: never")
+    import_timeout_s: float = _setting(300.0, "How long the import of an app may take")
     keeper_interval_s: float = _setting(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")
+
+    @property
+    def lost_after_s(self) -> float:
+        """After how much silence others may take a supervisor's tasks: by then it has ended its runners."""
+        return self.lease_grace_s + max(1.0, self.lease_grace_s / 5)
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationSettings:
+    """How far tools are kept from each other and from the host; security.md says what each of these gives."""
+
+    runners: Literal["warm", "fresh"] = _setting(
+        "warm",
+        "For tools that name none: `warm` (a process serves one owner, put back between tasks) or `fresh`"
+        " (each task has its own)",
+    )
+    no_new_privileges: bool = _setting(
+        False, "Lets nothing that a tool starts gain rights, so not sudo or ping either", example="true"
+    )
+    users: str = _setting(
+        "",
+        "Whom tools run as, where the supervisor is root: a user's name, or numbers such as `61000-61099`,"
+        " one for each worker",
+    )
+    network: Literal["host", "none"] = _setting(
+        "host", "`none` leaves tools no network but a loopback of their own"
+    )
+    files: Literal["host", "task"] = _setting(
+        "host",
+        "`task` lets tools write to the folder of their task alone, and read neither the store nor the"
+        " folders of other tasks",
+    )
+    writable: tuple[str, ...] = _setting(
+        (), "Where tools may write all the same, with `files` as `task`", example='["/srv/results"]'
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "writable", tuple(self.writable))
+        numbers = re.fullmatch(r"(\d+)(?:-(\d+))?", self.users)
+        if numbers and not 0 < int(numbers[1]) <= int(numbers[2] or numbers[1]) < _NOBODY_AT_ALL:
+            reason = f"{self.users!r} is no range of users; write for example 61000-61099"
+            raise ConfigError(setting="isolation.users", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +206,11 @@ class HttpSettings:
     allow_anonymous: bool = _setting(
         False, "Lets a server without tokens listen beyond this host", example="true"
     )
+    max_connections: int = _setting(1000, "How many clients may be connected; more are turned away with 503")
+    idle_timeout_s: float = _setting(
+        60.0,
+        "When a connection is ended on which nothing is asked or answered; streams and held calls are not",
+    )
     auth: AuthSettings = field(default_factory=AuthSettings)
 
     def __post_init__(self) -> None:
@@ -157,6 +222,7 @@ Group = (
     | RetentionSettings
     | LimitSettings
     | SupervisorSettings
+    | IsolationSettings
     | McpSettings
     | TaskIdSettings
     | HttpSettings
@@ -186,6 +252,7 @@ class Settings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     supervisor: SupervisorSettings = field(default_factory=SupervisorSettings)
+    isolation: IsolationSettings = field(default_factory=IsolationSettings)
     mcp: McpSettings = field(default_factory=McpSettings)
     task_id: TaskIdSettings = field(default_factory=TaskIdSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

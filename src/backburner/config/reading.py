@@ -10,7 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    create_model,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -26,6 +35,12 @@ from . import Queue, Settings, default_queues, default_store, every_setting, gro
 from .old_spellings import MOVED, new_arguments, new_file, new_values, new_variables
 
 _PREFIX = "BACKBURNER_"
+#: What is taken for a number. One that need not be there is a limit, and 0 would let no task have anything.
+_NUMBERS: Mapping[Any, Any] = {
+    int: NonNegativeInt,
+    int | None: PositiveInt | None,
+    float | None: PositiveFloat | None,
+}
 
 
 def read(
@@ -178,7 +193,7 @@ def _checked(name: str, kind: Any) -> Any:
         return Annotated[float, BeforeValidator(_seconds)]
     if get_origin(kind) is tuple:
         return list[str]
-    return NonNegativeInt if kind is int else kind
+    return _NUMBERS.get(kind, kind)
 
 
 def _seconds(value: Any) -> float:

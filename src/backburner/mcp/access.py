@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from ..app import Backburner
 from ..config import Settings
-from ..errors import BackburnerError, TaskNotFound
+from ..errors import BackburnerError, EngineError, TaskNotFound
 from ..lifecycle import State
 from ..service import TaskService, TaskStatus
 from ..task import Answer, TaskHead
@@ -19,6 +20,8 @@ from .links import Links
 from .outcomes import call_tool_result
 from .owner import caller_of_request, owner_of_request
 from .request import RequestContext, arguments_of, request_meta
+
+logger = logging.getLogger(__name__)
 
 
 class TaskAccess:
@@ -46,14 +49,20 @@ class TaskAccess:
             self._started = asyncio.ensure_future(asyncio.to_thread(self.app.start))
 
     async def ready(self) -> None:
-        """Wait until the store is open and somebody works on it. Raises what `Backburner.start` raises."""
+        """Wait until the store is open, and until somebody works on it if that is possible.
+
+        Raises what opening the store raises, and EngineError for an app that nobody could ever work for.
+        Who cannot be started now may be later: the engine goes on trying, and tasks are kept until then.
+        """
         self.wake()
         assert self._started is not None, "wake has started it"
         try:
             await asyncio.shield(self._started)
-        except BackburnerError:
+        except BackburnerError as error:
             self._started = None  # the next request may have more luck
-            raise
+            if not isinstance(error, EngineError) or not self.app.target:
+                raise
+            logger.warning("Tasks are kept, but nobody works on them yet: %s", error)
 
     # -- submitting
 

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ..errors import StoreBusy, StoreUnavailable
 from ..service import TaskService, TaskStatus
+
+_TRY_AGAIN_S = 1.0
 
 
 async def follow(service: TaskService, task_id: str, owner: str) -> AsyncIterator[TaskStatus]:
     """The task's status now, and then after each change, until it is finished; that status is the last.
 
-    A slow reader misses what was in between, never the end. Raises TaskNotFound.
+    A slow reader misses what was in between, never the end. A store that is away for a while is
+    waited for. Raises TaskNotFound.
     """
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
@@ -25,7 +29,11 @@ async def follow(service: TaskService, task_id: str, owner: str) -> AsyncIterato
         seen: Any = None
         while True:
             changed.clear()
-            status = await service.aio.status(task_id, owner=owner)
+            try:
+                status = await service.aio.status(task_id, owner=owner)
+            except (StoreUnavailable, StoreBusy):
+                await asyncio.sleep(_TRY_AGAIN_S)
+                continue
             task = status.task
             now = (task.state, task.attempt, task.updated_at, task.progress, len(status.questions))
             if now != seen:

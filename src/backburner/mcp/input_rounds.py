@@ -6,6 +6,7 @@ and its state leads the next call back to the same task.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..answers import check_answers
 from ..context import elicitation
 from ..errors import InvalidAnswer
 from ..service import TaskStatus
-from ..task import Answer, InputRequest
+from ..task import Action, Answer, InputRequest
 from ..tools import ToolSpec
 from .access import TaskAccess
 from .owner import owner_of_request
@@ -54,16 +55,19 @@ class InputRounds:
         """
         if not is_modern(ctx):
             return None, {}
-        questions = await self._access.service.aio.run(spec.questions, arguments_of(ctx))
+        run = self._access.service.aio.run
+        questions = await run(spec.questions, arguments_of(ctx))
         asked = [
             InputRequest("", key, 0, "elicitation/create", elicitation(message, schema), 0)
             for key, (message, schema) in questions.items()
         ]
         given = (ctx.params or {}).get("inputResponses")
-        try:
-            checked = check_answers("", asked, given) if isinstance(given, Mapping) else {}
-        except InvalidAnswer:
-            checked = {}  # ask once more, rather than fail a call that has not begun
+        limit = self._access.settings.limits.max_input_bytes
+        checked: dict[str, tuple[Action, Any]] = {}
+        if isinstance(given, Mapping):
+            # An answer that is not valid is asked for once more: the call has not begun.
+            with contextlib.suppress(InvalidAnswer):
+                checked = await run(check_answers, "", asked, given, longest_bytes=limit)
         if all(question.key in checked for question in asked):
             return None, {key: Answer(action, content) for key, (action, content) in checked.items()}
         if not declares(ctx, _ELICITATION):

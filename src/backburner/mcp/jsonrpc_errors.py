@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
 from ..errors import BackburnerError, InvalidRequest, QueueFull, TaskNotFound
 from ..task import Task
+
+logger = logging.getLogger(__name__)
 
 #: The same words for a task that is unknown, another owner's, or expired.
 NOT_FOUND = "Failed to retrieve task: Task not found"
@@ -44,6 +47,12 @@ def mcp_error(error: BackburnerError) -> MCPError:
     if isinstance(error, QueueFull):
         data["retry_after_s"] = error.details["retry_after_s"]
     return MCPError(code, str(error), data)
+
+
+def internal_error(error: Exception, method: str) -> MCPError:
+    """The error for what nobody foresaw: its text is for the log, since it may say anything."""
+    logger.error("%s failed", method, exc_info=error)
+    return MCPError(INTERNAL_ERROR, "Internal error; the server's log says more", {"code": "internal_error"})
 
 
 @contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mimetypes
 import time
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from itsdangerous import BadData, URLSafeSerializer
 
+from ..context import safe_file_name
 from ..errors import ArtifactNotFound
 from ..store import Store
 from ..task import Artifact
@@ -35,7 +38,7 @@ class Links:
         until = int((time.time() + self._link_s) * 1000)
         until = until if expires_at is None else min(until, expires_at)
         token = self._signer.dumps([artifact.artifact_id, until])
-        path = f"/artifacts/{artifact.artifact_id}/{quote(artifact.name, safe='')}"
+        path = f"/artifacts/{artifact.artifact_id}/{_named(artifact)}"
         return Link(f"{self.base_url}{path}?token={token}", until)
 
     def check(self, artifact_id: str, token: str) -> None:
@@ -53,4 +56,14 @@ def result_uri(task_id: str) -> str:
 
 
 def artifact_uri(artifact: Artifact) -> str:
-    return f"task://{artifact.task_id}/artifacts/{artifact.artifact_id}/{quote(artifact.name, safe='')}"
+    return f"task://{artifact.task_id}/artifacts/{artifact.artifact_id}/{_named(artifact)}"
+
+
+def _named(artifact: Artifact) -> str:
+    """The last part of an address. It is for people, since the id is what counts, so it can be a tame one."""
+    return quote(safe_file_name(artifact.name), safe="")
+
+
+def media_type(artifact: Artifact) -> str:
+    """By the ending of the name; the name itself may be anything, also something like an address."""
+    return mimetypes.guess_type(f"file{PurePosixPath(artifact.name).suffix}")[0] or "application/octet-stream"

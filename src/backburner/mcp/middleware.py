@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextvars
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import METHOD_NOT_FOUND
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ..app import Backburner
 from ..errors import BackburnerError
@@ -26,6 +27,7 @@ from .access import TaskAccess
 from .completion import answer_completion
 from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
+from .jsonrpc_errors import internal_error, mcp_error
 from .outcomes import error_as_result
 from .progress_tokens import CallToken, ProgressTokens
 from .request import (
@@ -85,7 +87,8 @@ class TaskMiddleware:
     ) -> dict[str, Any]:
         for dialect, method in ways:
             if dialect.speaks(ctx):
-                return await method.handler(ctx, params)
+                with _answering(ctx):
+                    return await method.handler(ctx, params)
         raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -98,7 +101,10 @@ class TaskMiddleware:
         if not self._awake and ctx.method not in _NOT_YET:
             self._wake()
         around = self._around.get(ctx.method)
-        return await (call_next(ctx) if around is None else around(ctx, call_next))
+        if around is None:
+            return await call_next(ctx)
+        with _answering(ctx) as theirs:
+            return await around(ctx, _noting(call_next, theirs))
 
     def _wake(self) -> None:
         """The server is in use: open the store, and begin what goes on in the background."""
@@ -199,6 +205,35 @@ class TaskMiddleware:
             return spec.input_schema, spec
         tools = await self._slow_tools.learn(ctx, call_next)
         return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
+
+
+def _noting(call_next: CallNext, theirs: list[Exception]) -> CallNext:
+    """The same, with what it raised noted: that is between the server behind us and its client."""
+
+    async def call(ctx: RequestContext) -> HandlerResult:
+        try:
+            return await call_next(ctx)
+        except Exception as error:
+            theirs.append(error)
+            raise
+
+    return call
+
+
+@contextmanager
+def _answering(ctx: RequestContext) -> Iterator[list[Exception]]:
+    """What is raised in the block, and is no answer and not noted as another's, becomes an internal error."""
+    theirs: list[Exception] = []
+    try:
+        yield theirs
+    except (MCPError, ValidationError):
+        raise
+    except BackburnerError as error:
+        raise mcp_error(error) from error
+    except Exception as error:
+        if error in theirs:
+            raise
+        raise internal_error(error, ctx.method) from error
 
 
 def _listed_function(spec: ToolSpec) -> dict[str, Any]:

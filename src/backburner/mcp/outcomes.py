@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mimetypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from ..errors import BackburnerError
 from ..lifecycle import State
 from ..service import TaskResult
 from ..task import Artifact, Task
-from .links import Links, artifact_uri, result_uri
+from .links import Links, artifact_uri, media_type, result_uri
 
 
 def tool_raised(task: Task) -> bool:
@@ -95,6 +94,6 @@ def resource_link(artifact: Artifact) -> dict[str, Any]:
         "uri": artifact_uri(artifact),
         "name": artifact.name,
         "description": f"{artifact.kind}, sha256 {artifact.sha256}",
-        "mimeType": mimetypes.guess_type(artifact.name)[0] or "application/octet-stream",
+        "mimeType": media_type(artifact),
         "size": artifact.size_bytes,
     }

@@ -65,7 +65,7 @@ class ProgressUpdate:
 
 @dataclass(slots=True)
 class ToolCall:
-    """A call in flight. `shown` is the token that its client knows; times are milliseconds."""
+    """A call in flight. `shown` is the token that its client knows; times are of the steady clock."""
 
     tool_name: str
     client: Client | None
@@ -107,7 +107,7 @@ class ProgressTokens:
 
         `shown` is the client's own token for it, where it has one: two clients may choose the same.
         """
-        now = self._clock.now_ms()
+        now = self._clock.steady_ms()
         with self._lock:
             self._sweep(now)
             self._forget(token)
@@ -120,7 +120,7 @@ class ProgressTokens:
         with self._lock:
             call = self._alive(token)
             call.update = update
-            call.active_at = self._clock.now_ms()
+            call.active_at = self._clock.steady_ms()
             self._calls.move_to_end(token)
         if call.client is None:
             raise NoClient(token=token)
@@ -132,7 +132,7 @@ class ProgressTokens:
             call = self._calls.get(token)
             if call is not None:
                 call.update = update or call.update
-                call.active_at = self._clock.now_ms()
+                call.active_at = self._clock.steady_ms()
                 self._calls.move_to_end(token)
 
     def get_progress(self, token: Token) -> ToolCall:
@@ -168,7 +168,7 @@ class ProgressTokens:
     def sweep(self) -> list[Token]:
         """Forget the calls that were silent for too long; says which they were."""
         with self._lock:
-            return self._sweep(self._clock.now_ms(), at_once=True)
+            return self._sweep(self._clock.steady_ms(), at_once=True)
 
     # -- under the lock
 
@@ -176,7 +176,7 @@ class ProgressTokens:
         call = self._calls.get(token)
         if call is None:
             raise TokenNotFound(token=token)
-        if self._is_silent(call, self._clock.now_ms()):
+        if self._is_silent(call, self._clock.steady_ms()):
             self._forget(token)
             raise ProgressTimeout(token=token, silence_s=self._silence_ms / 1000)
         return call

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import json
-import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
 from .jsonrpc_errors import jsonrpc_errors
+from .links import media_type
 from .outcomes import large_result
 from .owner import owner_of_request
 from .request import RequestContext, as_dict, completed, is_modern, validate
@@ -36,6 +36,8 @@ from .server_dialect import Around
 
 SCHEME = "task://"
 _MOST_BYTES = 1 << 20
+#: No file is longer, and no other number can be asked of a file.
+_FURTHEST = (1 << 63) - 1
 _LOG_PAGE = 5000
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
@@ -113,7 +115,7 @@ class TaskResources:
             case ["logs"]:
                 text = "".join(_log_lines(service, task_id, owner)).encode()
                 return _text(uri, text, part, "text/plain")
-            case ["artifacts", artifact_id, _name]:
+            case ["artifacts", artifact_id, _, *_]:  # the name is for people, and may hold anything
                 service.head(task_id, owner=owner)
                 artifact = service.store.artifact(artifact_id)
                 if artifact.task_id != task_id:
@@ -133,7 +135,7 @@ class TaskResources:
         return _text(uri, json.dumps(value, ensure_ascii=False).encode(), part, "application/json")
 
     def _read_file(self, uri: str, artifact: Artifact, part: _Range) -> dict[str, Any]:
-        kind = mimetypes.guess_type(artifact.name)[0] or "application/octet-stream"
+        kind = media_type(artifact)
         with artifact_file(self._access.app.data_dir, artifact).open("rb") as file:
             file.seek(part.offset)
             data = file.read(part.length)
@@ -149,8 +151,9 @@ def _range_of(uri: str, query: str) -> _Range:
         length = int(values.get("length", [str(_MOST_BYTES)])[0])
     except ValueError:
         raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers", {"uri": uri}) from None
-    if offset < 0 or length < 1:
-        raise MCPError(INVALID_PARAMS, "offset must be at least 0 and length at least 1", {"uri": uri})
+    if not 0 <= offset <= _FURTHEST or length < 1:
+        words = f"offset must be from 0 to {_FURTHEST} and length at least 1"
+        raise MCPError(INVALID_PARAMS, words, {"uri": uri})
     return _Range(offset, min(length, _MOST_BYTES))
 
 

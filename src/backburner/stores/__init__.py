@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock
 from ..errors import ConfigError
 from ..store import Store
 
@@ -11,9 +11,9 @@ def open_store(url: str, *, clock: Clock | None = None, synchronous: str = "full
     """Open the store behind `sqlite:///path`, `sqlite://` (temporary) or `postgresql://…`, migrated.
 
     Drivers are imported only here, when a store of their kind is opened. Raises ConfigError for
-    another kind of URL and StoreError when the store cannot be used.
+    another kind of URL and StoreError when the store cannot be used. Without a clock, SQLite goes by this
+    host's and PostgreSQL by the database's.
     """
-    clock = clock or SystemClock()
     if url.startswith("sqlite:"):
         from .sqlite import SqliteStore
 
@@ -27,3 +27,12 @@ def open_store(url: str, *, clock: Clock | None = None, synchronous: str = "full
         return PostgresStore(url, clock=clock)
     reason = f"{url!r} is neither sqlite:///path/to/file.db nor postgresql://user@host/database"
     raise ConfigError(setting="store", reason=reason)
+
+
+def store_is_there(url: str) -> bool:
+    """Whether there is a store to open. False for a SQLite file that opening would only make; cheap."""
+    if not url.startswith("sqlite:"):
+        return True
+    from .sqlite import TEMPORARY, sqlite_path
+
+    return url not in TEMPORARY and sqlite_path(url).exists()

@@ -7,41 +7,58 @@ import zlib
 from collections.abc import Sequence
 
 from ..lifecycle import LEASED, Signal, State, next_state
-from ..store import TimedOut
+from ..reports import Outcome, TimedOut
+from ..store import HeldLease
 from ..task import TaskError
-from . import tasks
+from . import tasks, working
 from .rows import by_name
-from .transaction import Row, Transaction
+from .transaction import Transaction
 from .working import end, lost
 
-#: A holder gets this long past the time limit to end its task itself.
-TIMEOUT_MARGIN_MS = 60_000
+#: Clocks of one store differ by less.
+_CLOCK_WAS_SET_BACK_MS = 5_000
 
 
-def lose(tx: Transaction, heartbeat_before: int | None, workers: Sequence[str], limit: int) -> list[str]:
-    found: list[Row] = []
-    if heartbeat_before is not None:
-        found += tx.all("stale_attempts", heartbeat_before=heartbeat_before, limit=limit)
+def lose(tx: Transaction, silent: Sequence[HeldLease], workers: Sequence[str]) -> list[str]:
+    touched = []
+    for lease in silent:
+        heard = tx.one("heartbeat", task_id=lease.task_id, attempt=lease.attempt)
+        if heard is not None and heard["heartbeat_at"] == lease.heartbeat_at:
+            touched += _end(tx, lease.task_id, lease.attempt, lost(lease.worker_id))
     for worker in workers:
-        found += tx.all("attempts_of_worker", worker_id=worker)
-    touched = []
-    for attempt in found:
-        row = tx.one("lock_task", task_id=attempt["task_id"])
-        if row is not None and row["attempt"] == attempt["attempt"] and row["state"] in LEASED:
-            end(tx, by_name(row), attempt["task_id"], lost(attempt["worker_id"]))
-            touched.append(attempt["task_id"])
+        for held in tx.all("attempts_of_worker", worker_id=worker):
+            touched += _end(tx, held["task_id"], held["attempt"], lost(worker))
     return touched
 
 
-def time_out(tx: Transaction, limit: int) -> list[str]:
-    touched = []
-    for overdue in tx.all("overdue", before=tx.now - TIMEOUT_MARGIN_MS, limit=limit):
-        row = tx.one("lock_task", task_id=overdue["task_id"])
-        if row is not None and next_state(State(row["state"]), Signal.TIME_OUT):
-            error = TaskError("timed_out", "The time limit was over and no worker ended the task.")
-            end(tx, by_name(row), overdue["task_id"], TimedOut(error))
-            touched.append(overdue["task_id"])
-    return touched
+def make_ready(tx: Transaction) -> list[str]:
+    """As a claim does it; and here what a clock that was set back would keep waiting is looked for, too."""
+    ready = working.make_ready(tx)
+    stuck = tx.all("make_ready_what_is_of_another_clock", now=tx.now, later=tx.now + _CLOCK_WAS_SET_BACK_MS)
+    tx.topics.update(f"queue:{row['queue']}" for row in stuck)
+    return [*ready, *(row["task_id"] for row in stuck)]
+
+
+def time_out(tx: Transaction, overdue: Sequence[HeldLease]) -> list[str]:
+    error = TaskError("timed_out", "The time limit was over and no worker ended the task.")
+    return [
+        task_id
+        for lease in overdue
+        for task_id in _end(tx, lease.task_id, lease.attempt, TimedOut(error), Signal.TIME_OUT)
+    ]
+
+
+def _end(
+    tx: Transaction, task_id: str, attempt: int, outcome: Outcome, signal: Signal | None = None
+) -> list[str]:
+    """End an attempt, unless it is over by now or the signal does not fit; the task's id if it was ended."""
+    row = tx.one("lock_task", task_id=task_id)
+    if row is None or row["attempt"] != attempt or row["state"] not in LEASED:
+        return []
+    if signal is not None and next_state(State(row["state"]), signal) is None:
+        return []
+    end(tx, by_name(row), task_id, outcome)
+    return [task_id]
 
 
 def expire(tx: Transaction, limit: int) -> list[str]:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock
 from ..config import without_password
 from ..errors import (
-    ConfigError,
     StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreRefused,
     StoreTooNew,
     StoreUnavailable,
 )
 from ..store import ANYTHING, Watch
+from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
 from .sql_store import SqlStore
 from .statements import migrations, statements
-from .transaction import GroupCommit, Job, Transaction, Undone, run_jobs
+from .transaction import UNFIT, GroupCommit, Job, Transaction, Undone, run_jobs
 from .watches import PipeWatch
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ _MIGRATION_LOCK = 6238125500
 _LARGEST_NOTICE = 7_000
 _TRIES = 5
 _PATIENCE_S = 5.0
+_REFUSALS = (psycopg.DataError, psycopg.IntegrityError, *UNFIT)
 
 
 class _Adapted:
@@ -60,14 +63,23 @@ class _Adapted:
 class PostgresStore(SqlStore):
     """Tasks in a PostgreSQL database, shared by any number of hosts."""
 
+    shared = True
+
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 8) -> None:
+        """Without a clock it goes by the database's."""
         self.url = without_password(url)
-        self.clock = clock or SystemClock()
-        self._conninfo = _conninfo(url)
+        self._measured = DatabaseClock()
+        self.clock = clock or self._measured
+        self._conninfo = driver_conninfo(url)
+        self._silent_at = 0.0
+        self._made_at: WeakKeyDictionary[_Connection, float] = WeakKeyDictionary()
         self._statements = statements("postgres")
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
             self._conninfo,
+            connection_class=BoundedConnection,
             kwargs={"row_factory": dict_row},
+            configure=self._configure,
+            check=self._check,
             min_size=1,
             max_size=pool_size,
             open=False,
@@ -86,6 +98,16 @@ class PostgresStore(SqlStore):
 
     def _connect(self, **options: Any) -> _Connection:
         return psycopg.connect(self._conninfo, row_factory=dict_row, **options)
+
+    def _configure(self, connection: _Connection) -> None:
+        prepare(connection, self._measured)
+        self._made_at[connection] = time.monotonic()
+
+    def _check(self, connection: _Connection) -> None:
+        """Connections that were made before the server fell silent are not trusted any more."""
+        if self._made_at.get(connection, 0.0) <= self._silent_at:
+            connection.close()
+            raise ServerIsSilent("it was made before the server fell silent")
 
     # -- migrations
 
@@ -136,7 +158,10 @@ class PostgresStore(SqlStore):
                     return work(connection)
             except (PoolTimeout, PoolClosed) as error:
                 raise self._as_store_error(error) from error
-            except psycopg.Error as error:
+            except ServerIsSilent as error:
+                self._silent_at = time.monotonic()
+                raise self._as_store_error(error) from error
+            except (psycopg.Error, *UNFIT) as error:
                 if not tries_left or not isinstance(error, psycopg.OperationalError):
                     raise self._as_store_error(error) from error
                 self._pool.check()
@@ -145,7 +170,7 @@ class PostgresStore(SqlStore):
     def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
         try:
             return self._group(work, durable)
-        except psycopg.Error as error:
+        except (psycopg.Error, *UNFIT) as error:
             raise self._as_store_error(error) from error
 
     def _run_group(self, jobs: list[Job[Any]]) -> None:
@@ -166,8 +191,18 @@ class PostgresStore(SqlStore):
                     run_jobs(tx, jobs)
                     if tx.topics:
                         tx.run("notify", topics=_notice(tx.topics))
+            except ServerIsSilent:
+                self._silent_at = time.monotonic()
+                raise
             except psycopg.Error as error:
                 raise Undone(error) from error
+
+    def keep(self, holder: str, lease_s: float) -> bool:
+        self._all("end_silent_clients")
+        return super().keep(holder, lease_s)
+
+    def follow_clock(self) -> None:
+        """The database's clock is asked, and not this host's."""
 
     # -- waking up
 
@@ -223,22 +258,14 @@ class PostgresStore(SqlStore):
             (("55P03", "40P01", "40001"), StoreBusy),
             (("XX001", "XX002"), StoreCorrupt),
         ]
+        if isinstance(error, _REFUSALS) or state.startswith("54"):
+            return StoreRefused(store=self.url, reason=reason)
         for states, kind in kinds:
             if state in states:
                 return kind(store=self.url, reason=reason)
         unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         kind = StoreUnavailable if unreachable else StoreError
         return kind(store=self.url, reason=reason)
-
-
-def _conninfo(url: str) -> str:
-    """The URL for the driver, with what it leaves open. Raises ConfigError."""
-    try:
-        given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(setting="store", reason=str(error).strip()) from error
-    ours: dict[str, str | int | None] = {"application_name": "backburner", "connect_timeout": 10}
-    return make_conninfo(url, **{name: value for name, value in ours.items() if name not in given})
 
 
 def _version_of(connection: _Connection) -> int:

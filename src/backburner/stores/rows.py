@@ -26,6 +26,7 @@ from ..task import (
     TaskError,
     Worker,
 )
+from ..task_request import MOST_RESOURCES
 from .transaction import Row
 
 decode, encode = json_text.decode, json_text.encode
@@ -179,7 +180,10 @@ def retry(text: str) -> Retry:
 
 @lru_cache(maxsize=256)
 def _resources(text: str) -> Resources:
-    return Resources(**decode(text))
+    # An earlier release took any number, and a worker cannot add up all of them.
+    return Resources(
+        **{name: min(value, getattr(MOST_RESOURCES, name)) for name, value in decode(text).items()}
+    )
 
 
 @lru_cache(maxsize=256)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..errors import ArtifactNotFound, LeaseLost
 from ..lifecycle import State
-from ..store import Change, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
+from ..reports import Change
+from ..store import HeldLease, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
 from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, TaskHead, Worker
 from . import keeping, rows, tasks, working
 from .transaction import Transaction
@@ -21,6 +22,7 @@ class SqlStore(ABC):
     """Everything about a store but its database. See `backburner.store.Store` for the contracts."""
 
     url: str
+    shared: bool
     clock: Clock
 
     @abstractmethod
@@ -41,7 +43,13 @@ class SqlStore(ABC):
     def version(self) -> int: ...
 
     @abstractmethod
+    def follow_clock(self) -> None: ...
+
+    @abstractmethod
     def close(self) -> None: ...
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
 
     # -- submitting and reading
 
@@ -53,6 +61,9 @@ class SqlStore(ABC):
 
     def head(self, task_id: str, owner: str | None = None) -> TaskHead:
         return self._read(lambda tx: tasks.head(tx, task_id, owner))
+
+    def heads(self, task_ids: Collection[str]) -> dict[str, TaskHead]:
+        return self._read(lambda tx: tasks.heads(tx, task_ids))
 
     def find(self, external_id: str, owner: str) -> Task | None:
         row = self._read(lambda tx: tx.one("find_external", external_id=external_id, owner=owner))
@@ -154,25 +165,30 @@ class SqlStore(ABC):
 
     def keep(self, holder: str, lease_s: float) -> bool:
         def write(tx: Transaction) -> bool:
-            expires_at = tx.now + int(lease_s * 1000)
-            return tx.one("keep", holder=holder, expires_at=expires_at, now=tx.now) is not None
+            lease_ms = int(lease_s * 1000)
+            times = {"now": tx.now, "expires_at": tx.now + lease_ms, "too_late": tx.now + 2 * lease_ms}
+            return tx.one("keep", holder=holder, **times) is not None
 
         return self._write(write, durable=False)
 
-    def lose(
-        self, *, heartbeat_before: int | None = None, workers: Sequence[str] = (), limit: int = 500
-    ) -> list[str]:
-        return self._write(lambda tx: keeping.lose(tx, heartbeat_before, workers, limit))
+    def leases(self) -> list[HeldLease]:
+        return [HeldLease(**rows.by_name(row)) for row in self._all("leases")]
+
+    def lose(self, *, silent: Sequence[HeldLease] = (), workers: Sequence[str] = ()) -> list[str]:
+        return self._write(lambda tx: keeping.lose(tx, silent, workers))
 
     def make_ready(self) -> list[str]:
-        return self._write(working.make_ready)
+        return self._write(keeping.make_ready)
 
-    def next_ready_at(self) -> int | None:
-        row = self._read(lambda tx: tx.one("next_ready_at"))
-        return row["ready_at"] if row else None
+    def ready_in_ms(self) -> int | None:
+        def read(tx: Transaction) -> int | None:
+            row = tx.one("next_ready_at")
+            return None if row is None or row["ready_at"] is None else max(0, row["ready_at"] - tx.now)
 
-    def time_out(self, limit: int = 500) -> list[str]:
-        return self._write(lambda tx: keeping.time_out(tx, limit))
+        return self._read(read)
+
+    def time_out(self, overdue: Sequence[HeldLease]) -> list[str]:
+        return self._write(lambda tx: keeping.time_out(tx, overdue))
 
     def expire(self, limit: int = 500) -> list[str]:
         return self._write(lambda tx: keeping.expire(tx, limit))
@@ -185,6 +201,11 @@ class SqlStore(ABC):
 
     def forget_runtimes(self, keep: int = 500) -> int:
         return self._write(lambda tx: keeping.forget_runtimes(tx, keep))
+
+    # -- the store itself
+
+    def check_writable(self) -> None:
+        self._write(lambda tx: tx.run("rewrite_secret"), durable=False)
 
     def _all(self, name: str, **parameters: Any) -> Sequence[Any]:
         return self._read(lambda tx: tx.all(name, **parameters))

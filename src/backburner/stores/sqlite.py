@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,25 +19,29 @@ from urllib.parse import unquote
 from ..clock import Clock, SystemClock
 from ..errors import (
     ConfigError,
-    StoreBusy,
     StoreCorrupt,
     StoreError,
-    StoreFull,
     StoreGone,
-    StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
 )
+from ..folders import make_private
 from ..store import ANYTHING, Watch
+from .host_clock import HostClock
 from .sql_store import SqlStore
+from .sqlite_errors import from_sqlite, from_system
 from .statements import migrations, statements
-from .transaction import GroupCommit, Job, Transaction, run_jobs
+from .transaction import UNFIT, GroupCommit, Job, Transaction, run_jobs
 from .watches import PipeWatch, SocketFolder
 
 T = TypeVar("T")
 
+#: URLs of a store that is made when it is opened, and gone when it is closed.
+TEMPORARY = ("sqlite://", "sqlite:")
+
 _BUSY_TIMEOUT_S = 10
 _POLL_S = 0.2
+_WAL_PAUSE_S = 0.01
 
 
 class SqliteStore(SqlStore):
@@ -46,13 +51,15 @@ class SqliteStore(SqlStore):
     the death of any process but may lose the last moments before a power cut.
     """
 
+    shared = False
+
     def __init__(self, url: str, *, clock: Clock | None = None, synchronous: str = "full") -> None:
         if synchronous not in ("full", "normal"):
             raise ConfigError(
                 setting="sqlite.synchronous", reason=f"{synchronous!r} is neither 'full' nor 'normal'"
             )
         self.clock = clock or SystemClock()
-        self._temporary = tempfile.mkdtemp(prefix="backburner-") if url in ("sqlite://", "sqlite:") else None
+        self._temporary = tempfile.mkdtemp(prefix="backburner-") if url in TEMPORARY else None
         self.path = Path(self._temporary, "tasks.db") if self._temporary else sqlite_path(url)
         self.url = f"sqlite:///{self.path}"
         self._durable = synchronous == "full"
@@ -74,17 +81,17 @@ class SqliteStore(SqlStore):
             self._refuse_strangers()
         folder = files_folder(self.path)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             # SQLite gives its other files the mode of this one. A file that is there must not be opened here:
             # closing it would take away the locks of every other connection of this process.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._lock_fd = os.open(folder / "write.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            kind = StoreFull if error.errno == 28 else StoreReadOnly
-            raise kind(store=self.url, reason=str(error)) from error
+            raise from_system(self.url, error) from error
         self._readers: deque[sqlite3.Connection] = deque()
-        self._sockets = SocketFolder(folder / "wake")
+        self._sockets = SocketFolder(wake_folder(self.path))
+        self._host_clock = HostClock(folder / "clock.json", self.clock)
         self._writer = self._connect()
         self._writer_is_full = False
         self._group = GroupCommit(self._run_group)
@@ -99,10 +106,14 @@ class SqliteStore(SqlStore):
             check_same_thread=False,
             cached_statements=256,
         )
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA wal_autocheckpoint = 2000")
+        try:
+            connection.row_factory = sqlite3.Row
+            _use_wal(connection)
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 2000")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     # -- migrations
@@ -154,20 +165,18 @@ class SqliteStore(SqlStore):
             try:
                 return read(reader)
             finally:
-                reader.execute("COMMIT")
+                if reader.in_transaction:  # an error of the disk's ends it
+                    reader.execute("COMMIT")
 
         return self._reading(read_snapshot if snapshot else read)
 
     def _reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a reader of the pool; a reader that met an error is not used again."""
         self._check_open()
-        try:
-            reader = self._readers.pop()
-        except IndexError:
-            reader = self._connect()
+        reader = self._reader()
         try:
             value = work(reader)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNFIT) as error:
             reader.close()
             raise self._as_store_error(error) from error
         except BaseException:
@@ -176,12 +185,24 @@ class SqliteStore(SqlStore):
         self._readers.append(reader)
         return value
 
+    def _reader(self) -> sqlite3.Connection:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            pass
+        try:
+            return self._connect()
+        except sqlite3.Error as error:
+            raise self._as_store_error(error) from error
+
     def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
         self._check_open()
         try:
             return self._group(work, durable)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, *UNFIT) as error:
             raise self._as_store_error(error) from error
+        except OSError as error:  # of the lock's file
+            raise from_system(self.url, error) from error
 
     def _run_group(self, jobs: list[Job[Any]]) -> None:
         """All jobs in one commit, on disk if one of them must be."""
@@ -213,6 +234,17 @@ class SqliteStore(SqlStore):
             yield
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def follow_clock(self) -> None:
+        jump_ms = self._host_clock.look()
+
+        def move(tx: Transaction) -> None:
+            tx.run("move_retries", by_ms=jump_ms)
+            tx.run("move_expiry", by_ms=jump_ms)
+            self._host_clock.remember()
+
+        if jump_ms:
+            self._write(move)
 
     # -- waking up
 
@@ -272,18 +304,8 @@ class SqliteStore(SqlStore):
         if self._closed:
             raise StoreUnavailable(store=self.url, reason="it was closed")
 
-    def _as_store_error(self, error: sqlite3.Error) -> StoreError:
-        name = getattr(error, "sqlite_errorname", "") or ""
-        kinds: list[tuple[tuple[str, ...], type[StoreError]]] = [
-            (("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC"), StoreFull),
-            (("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM"), StoreReadOnly),
-            (("SQLITE_BUSY", "SQLITE_LOCKED"), StoreBusy),
-            (("SQLITE_CORRUPT", "SQLITE_NOTADB"), StoreCorrupt),
-        ]
-        for names, kind in kinds:
-            if name.startswith(names):
-                return kind(store=self.url, reason=str(error))
-        return StoreError(store=self.url, reason=f"{error} {name}".strip())
+    def _as_store_error(self, error: Exception) -> StoreError:
+        return from_sqlite(self.url, self.path, error)
 
 
 def sqlite_path(url: str) -> Path:
@@ -297,6 +319,24 @@ def sqlite_path(url: str) -> Path:
 def files_folder(path: Path) -> Path:
     """Where the files that belong to a SQLite store are: locks, sockets, and by default the tasks' own."""
     return path.with_name(path.name + ".d")
+
+
+def wake_folder(path: Path) -> Path:
+    """Where the sockets are by which the processes that use a SQLite store wake each other."""
+    return files_folder(path) / "wake"
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """In a new file it is a change of the file, for which SQLite does not wait while others open it too."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_WAL_PAUSE_S)
 
 
 @contextlib.contextmanager

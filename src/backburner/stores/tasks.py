@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -20,11 +21,15 @@ from .transaction import Row, Transaction
 FULL_QUEUE_WAIT_S = 5
 #: So far may the clocks of two hosts be apart before a list by time misses a task.
 _CLOCKS_DIFFER_MS = 60_000
+#: And so far may a caller's clock be from the store's before the store's is taken.
+_CLOCKS_AGREE_MS = 1_000
 
 # -- submitting ----------------------------------------------------------------------------------
 
 
 def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
+    if abs(tx.now - new.submitted_at) > _CLOCKS_AGREE_MS:
+        new = _by_the_clock_of(tx, new)
     if new.idempotency_key is not None or new.external_id is not None:
         same = _same_submission(tx, new)
         if same is not None:
@@ -43,6 +48,14 @@ def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
     tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
     tx.topics.add(f"queue:{new.queue}")
     return Submission(as_submitted(new, seq), created=True, position=int(length["ahead"]) + 1)
+
+
+def _by_the_clock_of(tx: Transaction, new: NewTask) -> NewTask:
+    """The task as if it had been made by the store's clock: it lives as long as it was meant to."""
+    later = tx.now - new.submitted_at
+    return replace(
+        new, submitted_at=tx.now, expires_at=None if new.expires_at is None else new.expires_at + later
+    )
 
 
 def _same_submission(tx: Transaction, new: NewTask) -> Submission | None:
@@ -102,8 +115,16 @@ def get(tx: Transaction, task_id: str, owner: str | None = None) -> Task:
 
 
 def head(tx: Transaction, task_id: str, owner: str | None = None) -> TaskHead:
-    row = _seen(tx, "task_head", task_id, owner)
-    return TaskHead(task_id, row["owner"], State(row["state"]), row["attempt"])
+    return _head(_seen(tx, "task_head", task_id, owner))
+
+
+def heads(tx: Transaction, task_ids: Collection[str]) -> dict[str, TaskHead]:
+    found = tx.all("task_heads", task_ids=json.dumps([*task_ids]))
+    return {row["task_id"]: _head(row) for row in found}
+
+
+def _head(row: Row) -> TaskHead:
+    return TaskHead(row["task_id"], row["owner"], State(row["state"]), row["attempt"], row["updated_at"])
 
 
 def _seen(tx: Transaction, statement: str, task_id: str, owner: str | None) -> Row:

@@ -13,6 +13,9 @@ from ..errors import BackburnerError
 from ..lifecycle import Signal, State
 
 T = TypeVar("T")
+
+#: What a driver raises, beside its own errors, for a value that no column can hold.
+UNFIT = (OverflowError, UnicodeError, TypeError)
 Row = Mapping[str, Any]
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..folders import make_private
 from ..store import ANYTHING
 
 _LARGEST = 32_000
@@ -61,6 +62,9 @@ class PipeWatch:
         _readable(self.fileno(), timeout_s)
         return self.drain()
 
+    def mend(self) -> None:
+        """The thread that feeds it sees to that."""
+
     def close(self) -> None:
         self._stop()
         self._reader.close()
@@ -71,67 +75,115 @@ class SocketFolder:
     """News between processes of one host: a folder with a datagram socket for each listener.
 
     Whoever changes the store writes the topics to every socket in the folder; a socket that
-    nobody holds any more is removed by the next writer. Idle, it costs nothing.
+    nobody holds any more is removed by the next writer. Idle, it costs nothing. If somebody
+    deletes the folder, the next one who needs it makes it again.
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Never fails: where the folder cannot be made, `listen` says so."""
         self._folder = folder
-        # Socket addresses are at most 107 bytes long; through the open folder, any path fits.
-        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _address(self, name: str) -> str:
-        return f"/proc/self/fd/{self._fd}/{name}"
+        self._fd = -1
+        self._lock = threading.Lock()
+        with contextlib.suppress(OSError):
+            self._renew()
 
     def announce(self, topics: set[str]) -> None:
-        """Tell every listener; never blocks and never fails."""
+        """Tell every listener; never blocks and never fails, for what is announced is committed already."""
         message = "\n".join(topics).encode()
         if len(message) > _LARGEST:
             message = ANYTHING.encode()
-        for name in os.listdir(self._fd):
-            # Unread messages count against the socket that sent them. With one for each listener, those that
-            # nobody reads do not use up what the others' need.
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.setblocking(False)
-                try:
-                    sender.sendto(message, self._address(name))
-                except ConnectionRefusedError:
-                    with contextlib.suppress(OSError):
-                        os.unlink(name, dir_fd=self._fd)
-                except OSError:
-                    continue  # full: its owner will see that it may have missed something
+        with self._lock, contextlib.suppress(OSError):
+            self._renew()
+            for name in os.listdir(self._fd):
+                self._send(message, name)
+
+    def _send(self, message: bytes, name: str) -> None:
+        # Unread messages count against the socket that sent them. With one for each listener, those that
+        # nobody reads do not use up what the others' need.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            try:
+                sender.sendto(message, self._address(name))
+            except ConnectionRefusedError:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=self._fd)
+            except OSError:
+                return  # full: its owner will see that it may have missed something
 
     def listen(self) -> SocketWatch:
         """Raises OSError where sockets cannot be made, as on some network file systems."""
+        return SocketWatch(self)
+
+    def bind(self) -> tuple[socket.socket, Path]:
+        """A new socket in the folder, and where it is. Raises OSError."""
         name = f"{os.getpid()}-{secrets.token_hex(4)}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        listener.setblocking(False)
-        listener.bind(self._address(name))
-        return SocketWatch(listener, self._folder / name)
+        try:
+            listener.setblocking(False)
+            with self._lock:
+                self._renew()
+                listener.bind(self._address(name))
+        except BaseException:
+            listener.close()
+            raise
+        return listener, self._folder / name
+
+    def _address(self, name: str) -> str:
+        # Socket addresses are at most 107 bytes long; through the open folder, any path fits.
+        return f"/proc/self/fd/{self._fd}/{name}"
+
+    def _renew(self) -> None:
+        """Open the folder that is at its path now; it is made if there is none. Raises OSError."""
+        if self._fd >= 0 and _same_file(self._folder, self._fd):
+            return
+        make_private(self._folder)
+        opened = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._let_go()
+        self._fd = opened
+
+    def _let_go(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def close(self) -> None:
-        os.close(self._fd)
+        with self._lock:
+            self._let_go()
+
+
+def _same_file(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except OSError:
+        return False
 
 
 class SocketWatch:
-    """One listener in a SocketFolder."""
+    """One listener in a SocketFolder. Its `fileno` stays the same when its socket is made anew."""
 
-    def __init__(self, listener: socket.socket, path: Path) -> None:
-        self._listener = listener
-        self._path = path
+    def __init__(self, folder: SocketFolder) -> None:
+        """Raises OSError."""
+        self._folder = folder
+        self._listener, self._path = folder.bind()
+        self._poll = select.epoll()
+        self._poll.register(self._listener, select.EPOLLIN)
 
     def fileno(self) -> int:
-        return self._listener.fileno()
+        return self._poll.fileno()
 
     def drain(self) -> set[str]:
         heard: set[str] = set()
         messages = 0
         while True:
             try:
-                heard.update(self._listener.recv(_LARGEST + 1).decode().split("\n"))
+                message = self._listener.recv(_LARGEST + 1)
             except BlockingIOError:
                 break
             messages += 1
+            # Anybody who may write here could send anything: what is no topic concerns nobody.
+            heard.update(message.decode(errors="replace").split("\n"))
+            if len(message) > _LARGEST:
+                heard.add(ANYTHING)
         if messages >= _MAY_HAVE_OVERFLOWED:
             heard.add(ANYTHING)
         return heard
@@ -140,6 +192,18 @@ class SocketWatch:
         _readable(self.fileno(), timeout_s)
         return self.drain()
 
+    def mend(self) -> None:
+        if self._path.exists():
+            return
+        with contextlib.suppress(OSError):  # then it stays deaf until the next try
+            listener, path = self._folder.bind()
+            self._poll.unregister(self._listener)
+            self._listener.close()
+            self._listener, self._path = listener, path
+            self._poll.register(listener, select.EPOLLIN)
+
     def close(self) -> None:
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        self._poll.close()
         self._listener.close()

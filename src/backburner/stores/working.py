@@ -10,15 +10,13 @@ from typing import Any
 
 from ..errors import LeaseLost
 from ..lifecycle import LEASED, Signal, State, next_state
-from ..store import (
+from ..reports import (
     Asked,
     Cancelled,
     Change,
     Checkpointed,
     Failed,
     HandedBack,
-    Lease,
-    LeaseView,
     Logged,
     Outcome,
     Progressed,
@@ -28,6 +26,7 @@ from ..store import (
     Succeeded,
     TimedOut,
 )
+from ..store import Lease, LeaseView
 from ..task import TaskError, Worker
 from . import rows
 from .transaction import Row, Transaction

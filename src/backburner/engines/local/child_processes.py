@@ -18,26 +18,45 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
+from ...target import known_files
 from ...task import TaskError
 from . import linux
-from .wire import LARGEST_MESSAGE, MessageReader, encode
+from .confinement import Confinement
+from .hold import Hold
+from .wire import LARGEST_MESSAGE, MessageReader, NotAMessage, encode
 
 _PIPE_SIZE = 1 << 18
 _READ_SIZE = 1 << 16
-_SEND_TIMEOUT_S = 5
 _CLOSE_S = 5
 _SHARE_FOR_LOOKING = 0.01
+_SENDER = struct.Struct("iII")  # of SCM_CREDENTIALS: process, user, group
+_SENDER_SPACE = socket.CMSG_SPACE(_SENDER.size)
+
+OnFull = Callable[["RunnerProcess", socket.socket], None]
 
 
 class RunnerProcess:
     """The supervisor's end of one runner process.
 
-    `requested_at` is when its zygote was told to fork it; it is `spent` when no other task may follow.
+    It serves one `tenant` alone, within its `confinement`. `requested_at` is when its zygote was told
+    to fork it; it is `spent` when no other task may follow.
     """
 
-    def __init__(self, name: str, zygote: ZygoteProcess) -> None:
+    def __init__(
+        self,
+        name: str,
+        zygote: ZygoteProcess,
+        tenant: str,
+        confinement: Confinement | None,
+        largest_message: int,
+        on_full: OnFull,
+    ) -> None:
+        """`on_full` is told of an end on which there is more to send than the runner takes in now."""
         self.name = name
         self.zygote = zygote
+        self.tenant = tenant
+        self.confinement = confinement
+        self._on_full = on_full
         self.pid: int | None = None
         self.tasks_done = 0
         self.ready = False
@@ -47,14 +66,12 @@ class RunnerProcess:
         self.steer, self._their_steer = socket.socketpair()
         self.stdout, self._their_stdout = os.pipe()
         self.stderr, self._their_stderr = os.pipe()
-        for end in (self.work, self.steer):
-            # A runner that takes nothing in must not stop its supervisor for ever.
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_TIMEOUT_S, 0))
         for fd in (self.stdout, self.stderr):
             os.set_blocking(fd, False)
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-        self.messages = MessageReader(_NonBlocking(self.work))
+        self.messages = MessageReader(_OnlyFromRunner(self.work), largest_message)
+        self._unsent = {self.work: b"", self.steer: b""}
         self.closed = self._theirs_closed = False
 
     def their_fds(self) -> list[int]:
@@ -72,11 +89,30 @@ class RunnerProcess:
 
     def send(self, kind: str, body: dict[str, Any]) -> bool:
         """Give the runner work; False when it is gone."""
-        return _send(self.work, kind, body)
+        return self._send(self.work, encode(kind, body))
 
     def tell(self, kind: str, body: dict[str, Any]) -> bool:
         """Say something to a runner at work; False when it is gone."""
-        return _send(self.steer, kind, body)
+        return self._send(self.steer, encode(kind, body))
+
+    def send_rest(self, end: socket.socket) -> bool:
+        """Send what `on_full` was told of; whether some of it is left for later."""
+        return not self.closed and self._send(end, b"") and bool(self._unsent[end])
+
+    def _send(self, end: socket.socket, data: bytes) -> bool:
+        """A runner that takes nothing in must not stop its supervisor: what does not fit waits."""
+        waited = bool(self._unsent[end])
+        unsent = self._unsent[end] + data
+        try:
+            sent = end.send(unsent, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return False
+        self._unsent[end] = unsent[sent:]
+        if self._unsent[end] and not waited:
+            self._on_full(self, end)
+        return True
 
     def read_output(self, *, everything: bool) -> tuple[list[tuple[str, bytes]], list[int]]:
         """What it has written to its standard streams, and which of them have ended.
@@ -113,36 +149,48 @@ class RunnerProcess:
             os.close(self.stderr)
 
 
-class _NonBlocking:
-    """Reads a socket without waiting, though sends on it wait."""
+class _OnlyFromRunner:
+    """Reads a runner's socket without waiting, and takes nothing from anybody but the runner itself.
+
+    A tool's child may have a copy of the socket. The kernel says which process has sent what.
+    """
 
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
+        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._speaker: int | None = None
 
     def recv(self, size: int) -> bytes:
-        return self._stream.recv(size, socket.MSG_DONTWAIT)
-
-
-def _send(end: socket.socket, kind: str, body: dict[str, Any]) -> bool:
-    try:
-        end.sendall(encode(kind, body))
-    except OSError:
-        return False
-    return True
+        data, notes, _, _ = self._stream.recvmsg(size, _SENDER_SPACE, socket.MSG_DONTWAIT)
+        if data:
+            (_, _, sender), *_ = notes
+            pid = _SENDER.unpack(sender)[0]
+            if self._speaker is None:
+                self._speaker = pid  # it says hello before there is a tool that could fork
+            if pid != self._speaker:
+                raise NotAMessage("another process than the runner has written to its channel")
+        return data
 
 
 class ZygoteProcess:
     """The supervisor's end of one zygote process. `broken` is why the app cannot be imported."""
 
-    def __init__(self, target: str, supervisor_id: str, clock: Clock) -> None:
+    def __init__(
+        self, target: str, supervisor_id: str, clock: Clock, hold: Hold, largest_message: int
+    ) -> None:
+        """`largest_message` is how much its runners may say at once, in bytes."""
         self.target = target
+        self.started_at = clock.steady_ms()
+        self._hold = hold
         self.broken: TaskError | None = None
         self.gone = False
         self.runners: dict[str, RunnerProcess] = {}
         self._clock = clock
-        self._ready = False
+        self._largest_message = largest_message
+        self.ready = False
         self._waiting: list[RunnerProcess] = []
-        self._stamps: dict[str, int] = {}
+        # Until it says which files the app consists of, the one that is known is looked at.
+        self._stamps = {file: _stamp(file) for file in known_files(target)}
         self._look_again_at = 0.0
         self._numbers = itertools.count(1)
         self._supervisor_id = supervisor_id
@@ -162,11 +210,12 @@ class ZygoteProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def fork(self) -> RunnerProcess:
-        """A new runner; it can be given work when it is `ready`."""
-        runner = RunnerProcess(f"{self._supervisor_id}-{self.pid}-{next(self._numbers)}", self)
+    def fork(self, tenant: str, confinement: Confinement | None, on_full: OnFull) -> RunnerProcess:
+        """A new runner for tasks of this tenant; it can be given work when it is `ready`."""
+        name = f"{self._supervisor_id}-{self.pid}-{next(self._numbers)}"
+        runner = RunnerProcess(name, self, tenant, confinement, self._largest_message, on_full)
         self.runners[runner.name] = runner
-        if self._ready:
+        if self.ready:
             self._request(runner)
         else:
             self._waiting.append(runner)
@@ -176,12 +225,25 @@ class ZygoteProcess:
         if runner.closed:  # nobody waits for it any more
             del self.runners[runner.name]
             return
-        message = json.dumps({"fork": runner.name}).encode()
+        bounds = None if runner.confinement is None else runner.confinement.to_json()
+        message = json.dumps({"fork": runner.name, "confinement": bounds}).encode()
         fds = array.array("i", runner.their_fds())
         with contextlib.suppress(OSError):  # its death is seen elsewhere
             self.control.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         runner.forget_their_fds()
-        runner.requested_at = self._clock.now_ms()
+        runner.requested_at = self._clock.steady_ms()
+
+    def end(self, runner: RunnerProcess) -> None:
+        """Have it kill a runner, which cannot be another process by now: it buries them. From any thread."""
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps({"end": runner.name}).encode())
+
+    def tell_hold(self) -> None:
+        """Let it know until when its runners may run; it sees to that by itself."""
+        if self.ready:
+            message = {"held_until": self._hold.until, "counts_sleep": self._hold.counts_sleep}
+            with contextlib.suppress(OSError):  # then its runners end, as they do when it is gone
+                self.control.send(json.dumps(message).encode())
 
     def read(self, on_exit: Callable[[RunnerProcess, int], None]) -> None:
         """Take in what it says; `gone` is set at its end. `on_exit(runner, code)` tells of each runner's."""
@@ -195,16 +257,16 @@ class ZygoteProcess:
             if not data:
                 self.gone = True
                 return
-            message = json.loads(data)
+            message = json.loads(data)  # from our own code: there is no tool in a zygote
             if "ready" in message:
-                self._ready = True
+                self.ready = True
                 self._stamps = {file: _stamp(file) for file in message["files"]}
+                self.tell_hold()
                 for runner in self._waiting:
                     self._request(runner)
                 self._waiting.clear()
             elif "broken" in message:
-                reason = f"The app {self.target} does not load: {message['broken']}"
-                self.broken = TaskError("app_not_loaded", reason, details=message["details"])
+                self.broken = app_not_loaded(self.target, message["broken"], message["details"])
             elif "forked" in message:
                 self.runners[message["forked"]].pid = message["pid"]
             elif "exited" in message:
@@ -229,11 +291,15 @@ class ZygoteProcess:
         """End it, and with it all its runners."""
         self.control.close()
         try:
-            self._process.wait(_CLOSE_S if self._ready else 0)
+            self._process.wait(_CLOSE_S if self.ready else 0)
         except subprocess.TimeoutExpired:
             self.kill()
         for runner in self.runners.values():
             runner.close()
+
+
+def app_not_loaded(target: str, reason: str, details: str = "") -> TaskError:
+    return TaskError("app_not_loaded", f"The app {target} does not load: {reason}", details=details)
 
 
 def _stamp(file: str) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Collection
 
 from ...config import Settings
 from ...errors import StoreError
-from ...store import ANYTHING, HandedBack
+from ...reports import HandedBack
+from ...store import ANYTHING
 from .dispatch import Dispatch
 from .leased_attempt import LeasedAttempt
 from .pace import AHEAD_WAITS_MS, Pace
@@ -15,7 +16,8 @@ from .store_outage import StoreOutage
 from .task_log import TaskLog
 from .timers import Timers
 from .work_source import WorkSource
-from .workers import Workers, WorkerSlot
+from .worker_slot import WorkerSlot
+from .workers import Workers
 
 
 class Claiming:
@@ -93,7 +95,8 @@ class Claiming:
             self._deep.discard(queue)
             self._claimable.discard(queue)
             with contextlib.suppress(StoreError):
-                self._timers.soon("claim", self._source.next_ready_at())
+                ready_in_ms = self._source.ready_in_ms()
+                self._timers.soon("claim", None if ready_in_ms is None else now + ready_in_ms)
 
     def let_others_have(self, now: int) -> None:
         """Hand back what was leased ahead and now waits behind a task that turns out to be slow."""

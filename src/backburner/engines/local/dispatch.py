@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ...clock import Clock
 from ...config import Settings
-from ...context import scratch_folder
-from ...store import Asked, Checkpointed, Failed, Outcome, Registered
-from ...task import Artifact, InputRequest, Progress, TaskError
+from ...context import MAX_QUESTIONS, scratch_folder
+from ...reports import Asked, Change, Checkpointed, Failed, Outcome, Registered
+from ...task import InputRequest, TaskError
 from .background import FolderRemoval
 from .child_processes import RunnerProcess
+from .confinement import NOT_CONFINED_CODE
 from .leased_attempt import LeasedAttempt, Report
 from .pace import AHEAD_WAITS_MS, Pace
+from .runner_messages import Asks, Done, HasArtifact, HasCheckpoint, MadeProgress, RunnerMessage
 from .timers import Timers
-from .workers import Workers, WorkerSlot
+from .wire import NotAMessage
+from .worker_slot import WorkerSlot
+from .workers import LOOK_FOR_RUNNER_MS, Workers
 from .write_batch import SHARE_COMMIT_MS, WriteBatch
 
 _FLUSH_EVERY_MS = 100
@@ -25,7 +28,7 @@ _MOST_FALSE_STARTS = 3
 class Dispatch:
     """Gives each worker's attempts to its runner, one after another, until each has an outcome.
 
-    `idle_since` is when the last of them was over.
+    `idle_since` is when the last of them was over, by the steady clock.
     """
 
     def __init__(
@@ -46,8 +49,9 @@ class Dispatch:
         self._removal = removal
         self._clock = clock
         self._tasks_folder = tasks_folder
-        self._max_result_bytes = settings.limits.max_result_bytes
-        self.idle_since = clock.now_ms()
+        self._limits = settings.limits
+        self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
+        self.idle_since = clock.steady_ms()
 
     # -- giving
 
@@ -62,26 +66,28 @@ class Dispatch:
         attempt = worker.attempt
         if attempt is None or attempt.sent:
             return
-        runner = self._workers.runner_for(worker, attempt.lease.task.target)
+        runner = self._workers.runner_for(worker, attempt.lease.task)
         if isinstance(runner, TaskError):
             self.finish(worker, attempt, Failed(runner))
             self.begin_next(worker)
         elif runner.ready:
             self._send(worker, attempt, runner)
         else:
-            self._timers.soon("look", self._clock.now_ms() + self._workers.patience_ms)
+            self._timers.soon("look", self._clock.steady_ms() + LOOK_FOR_RUNNER_MS)
 
     def _send(self, worker: WorkerSlot, attempt: LeasedAttempt, runner: RunnerProcess) -> None:
-        now = self._clock.now_ms()
-        attempt.begin(now, runner.pid)
+        now = self._clock.steady_ms()
+        attempt.begin(now, self._clock.now_ms(), runner.pid)
         if self._pace.room(worker.queue) > 1:
             # Where tasks are over at once, the start is written with the end.
             self._timers.soon("look", now + SHARE_COMMIT_MS)
         else:
             self._batch.add(attempt.report())
-        assignment = attempt.assignment(self._tasks_folder, self._max_result_bytes, worker.number)
+        if attempt.deadline is not None:
+            self._workers.end_at(worker, attempt.deadline + self._cancel_grace_ms)
+        assignment = attempt.assignment(self._tasks_folder, self._limits, worker.number)
         if not runner.send("run", assignment.to_json()):
-            runner.kill()  # it is gone, or takes nothing in; its end is heard
+            runner.kill()  # it is gone; its end is heard
         self._timers.soon("look", attempt.look_again_at(now))
         if worker.backlog:
             self._timers.soon("look", now + AHEAD_WAITS_MS)
@@ -91,44 +97,45 @@ class Dispatch:
     def runner_wrote(
         self, worker: WorkerSlot, attempt: LeasedAttempt, output: list[tuple[str, bytes]]
     ) -> None:
-        now = self._clock.now_ms()
         for stream, data in output:
-            attempt.log.feed(stream, data, now)
-        self._timers.soon("look", now + _FLUSH_EVERY_MS)
+            attempt.log.feed(stream, data, self._clock.now_ms())
+        self._timers.soon("look", self._clock.steady_ms() + _FLUSH_EVERY_MS)
 
-    def runner_said(
-        self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
-    ) -> None:
-        now = self._clock.now_ms()
-        if kind == "done":
-            self._pace.measured(worker.queue, now - (attempt.sent_at or now))
-            self.finish(worker, attempt, attempt.outcome_of(body))
-            self._workers.task_is_over(worker, fresh=attempt.spoils_its_runner)
-            self.begin_next(worker)
-        elif kind == "progress":
-            attempt.progressed(Progress.from_dict(body))
-            self._timers.soon("look", now)
-        elif kind == "ask":
-            self._take_questions(attempt, body, now)
-        else:
-            self._take_checkpoint_or_artifact(worker, attempt, kind, body)
+    def runner_said(self, worker: WorkerSlot, attempt: LeasedAttempt, message: RunnerMessage) -> None:
+        now = self._clock.steady_ms()
+        match message:
+            case Done():
+                self._pace.measured(worker.queue, now - (attempt.sent_at or now))
+                self.finish(worker, attempt, attempt.outcome_of(message))
+                self._workers.task_is_over(worker, fresh=attempt.spoils_its_runner)
+                self.begin_next(worker)
+            case MadeProgress(progress=progress):
+                attempt.progressed(progress)
+                self._timers.soon("look", now)
+            case Asks():
+                self._take_questions(attempt, message, self._clock.now_ms())
+            case HasCheckpoint(number=number, data_json=data_json):
+                self._write_then_reply(worker, attempt, number, Checkpointed(data_json))
+            case HasArtifact(number=number, artifact=artifact):
+                self._write_then_reply(worker, attempt, number, Registered(artifact))
 
-    def _take_questions(self, attempt: LeasedAttempt, body: dict[str, Any], now: int) -> None:
+    def _take_questions(self, attempt: LeasedAttempt, asks: Asks, now: int) -> None:
         """The runner waits for the answers, which come with the reply."""
+        if len(attempt.asked) >= MAX_QUESTIONS:
+            raise NotAMessage("it asks more than anybody can answer")
         lease = attempt.lease
         requests = tuple(
-            InputRequest(lease.task_id, ask["key"], lease.attempt, ask["method"], ask["params"], now)
-            for ask in body["requests"]
+            InputRequest(lease.task_id, each.key, lease.attempt, each.method, each.params, now)
+            for each in asks.questions
         )
-        attempt.asked[body["number"]] = [request.key for request in requests]
+        attempt.asked[asks.number] = [request.key for request in requests]
         self._batch.add(attempt.report(Asked(requests)))
 
-    def _take_checkpoint_or_artifact(
-        self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
+    def _write_then_reply(
+        self, worker: WorkerSlot, attempt: LeasedAttempt, number: int, change: Change
     ) -> None:
-        """The runner waits until its checkpoint or artifact is on disk."""
-        number, runner = body.pop("number"), worker.runner
-        change = Checkpointed(body["data_json"]) if kind == "checkpoint" else Registered(Artifact(**body))
+        """The runner waits until this is on disk."""
+        runner = worker.runner
 
         def reply() -> None:
             if runner is not None:
@@ -136,9 +143,19 @@ class Dispatch:
 
         self._batch.add(attempt.report(change), then=reply)
 
+    def runner_misbehaved(self, worker: WorkerSlot, attempt: LeasedAttempt, reason: str) -> None:
+        message = f"The process that ran the task did what it may not: {reason}."
+        attempt.stop(TaskError("runner_misbehaved", message), self._clock.steady_ms())
+        self._timers.soon("look", attempt.kill_at)
+
     def runner_died(self, worker: WorkerSlot, code: int) -> None:
         attempt = worker.attempt
         if attempt is None:
+            return
+        if not attempt.sent and code == NOT_CONFINED_CODE:
+            message = "The process for the task could not be confined; the task's log says why."
+            self.finish(worker, attempt, Failed(TaskError("not_confined", message)))
+            self.begin_next(worker)
             return
         if not attempt.sent:
             attempt.false_starts += 1
@@ -147,13 +164,13 @@ class Dispatch:
                 return
         task = attempt.lease.task
         self._removal.remove(scratch_folder(self._tasks_folder / task.task_id, task.attempt))
-        self.finish(worker, attempt, attempt.outcome_of_death(code))
+        self.finish(worker, attempt, attempt.outcome_of_death(code, self._clock.steady_ms()))
         self.begin_next(worker)
 
     def finish(self, worker: WorkerSlot, attempt: LeasedAttempt, outcome: Outcome) -> None:
         """The attempt is over, and off its worker's hands. The worker can begin with its next one."""
         worker.part_from(attempt)
-        self.idle_since = self._clock.now_ms()
+        self.idle_since = self._clock.steady_ms()
         if not attempt.is_lost:
-            attempt.log.end(self.idle_since)
+            attempt.log.end(self._clock.now_ms())
             self._batch.add(attempt.report(outcome))

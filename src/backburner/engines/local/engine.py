@@ -18,12 +18,15 @@ from ...errors import EngineError
 from ...store import Store
 from ...task import Task
 from .import_path import environment
-from .supervisor_lock import SupervisorLock
+from .isolation import require
+from .silent_holder import SilentHolder
+from .supervisor_lock import LockWait, SupervisorLock
 from .work_source import work_is_left
 
 log = logging.getLogger("backburner.engine")
 
 _START_S = 30.0
+_END_S = 5.0
 _LONGEST_PAUSE_S = 30.0
 
 
@@ -47,16 +50,21 @@ class LocalEngine:
         self._guard: threading.Thread | None = None
         self._starting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._superseded: list[subprocess.Popen[bytes]] = []
         self._needed = threading.Event()
         self._settled = threading.Event()
         self._stopped = threading.Event()
         self._error: EngineError | None = None
 
     def start(self) -> None:
-        """Make sure that a supervisor is there. Raises EngineError, with what it said, when none can be."""
+        """Make sure that a supervisor is there. Raises EngineError, with what it said, when none can be.
+
+        Raises NotConfined when this machine cannot isolate tools as the settings ask.
+        """
         if not self._target:
             reason = "the app was not made in a file that a runner could import; put it into a .py file"
             raise EngineError(engine=self.name, reason=reason)
+        require(self._settings)
         with self._starting:
             if self._guard is None:
                 self._guard = threading.Thread(target=self._stand_guard, name="backburner-guard", daemon=True)
@@ -107,19 +115,43 @@ class LocalEngine:
         fd = lock.take()
         if fd is None:
             self._settled.set()
-            fd = lock.take(wait=True)
-        assert fd is not None, "it has waited for it"
+            fd = self._wait_for(lock)
         try:
-            if self._child is not None and self._child.wait() > 0:
-                self._child = None
-                raise self._failure(self._last_words())
+            self._part_from_child()
             self._needed.clear()
             begin = wanted or work_is_left(self._store, self._settings, held=True)
-            if begin and not self._stopped.is_set():
+            if begin and not self._stopped.is_set() and lock.sign(fd, None) is not None:
                 self._spawn(fd)
             return begin
         finally:
             os.close(fd)
+
+    def _wait_for(self, lock: SupervisorLock) -> int:
+        """The lock, when its holder is gone, or has been silent for so long that its runners are."""
+        holder = SilentHolder(lock, self._store, self._settings)
+        waiting = LockWait(lock)
+        try:
+            while True:
+                fd = waiting.taken(within_s=holder.look_every_s)
+                self._superseded = [child for child in self._superseded if child.poll() is None]
+                if fd is None and not self._stopped.is_set():
+                    fd = holder.take_its_place()
+                if fd is not None:
+                    return fd
+        finally:
+            waiting.end()
+
+    def _part_from_child(self) -> None:
+        """The supervisor that we started last is over, or superseded. Raises EngineError when it failed."""
+        child, self._child = self._child, None
+        if child is not None:
+            try:
+                failed = child.wait(_END_S) > 0
+            except subprocess.TimeoutExpired:
+                self._superseded.append(child)  # it is stopped, or hangs
+            else:
+                if failed:
+                    raise self._failure(self._last_words())
 
     def _spawn(self, lock_fd: int) -> None:
         """Start a supervisor that holds the lock already and belongs to no terminal, session or parent.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from ...config import LimitSettings
 from ...context import scratch_folder
 from ...execution import Assignment, choose_cpus
-from ...store import (
+from ...reports import (
     Cancelled,
     Change,
     Failed,
     HandedBack,
-    Lease,
     Logged,
     Outcome,
     Progressed,
@@ -22,8 +22,10 @@ from ...store import (
     Succeeded,
     TimedOut,
 )
+from ...store import Lease
 from ...task import Progress, TaskError
 from . import linux
+from .runner_messages import Done
 from .task_log import TaskLog
 
 #: Why an attempt is being stopped: the type of the error that its task will have.
@@ -33,6 +35,7 @@ HANDED_BACK = "handed_back"
 LEASE_LOST = "lease_lost"
 
 _LOOK_EVERY_MS = 250
+_SHARE_FOR_WEIGHING = 0.05
 
 #: What happened to an attempt, in order: what a store's `report_all` takes.
 Report = tuple[Lease, list[Change]]
@@ -40,22 +43,24 @@ Report = tuple[Lease, list[Change]]
 
 @dataclass(eq=False)
 class LeasedAttempt:
-    """An attempt from its lease to its end, as a supervisor sees it. Times are milliseconds.
+    """An attempt from its lease to its end, as a supervisor sees it. Its moments are of the steady clock.
 
     `false_starts` counts runners that ended before they could have it. `stopping` is why it is to
     end, `kill_at` when patience with it ends. `asked` are the questions that its runner waits on:
-    the request's number to the questions' keys.
+    the request's number to the questions' keys. `timeout_at` is the deadline in wall time, to show.
     """
 
     lease: Lease
     log: TaskLog
     sent_at: int | None = None
     deadline: int | None = None
+    timeout_at: int | None = None
     memory_before_mb: float = 0.0
     false_starts: int = 0
     stopping: TaskError | None = None
     kill_at: int | None = None
     asked: dict[int, list[str]] = field(default_factory=dict)
+    _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
 
@@ -64,17 +69,19 @@ class LeasedAttempt:
         """Whether a runner has it."""
         return self.sent_at is not None
 
-    def begin(self, now: int, runner_pid: int | None) -> None:
+    def begin(self, now: int, wall_now: int, runner_pid: int | None) -> None:
         """A runner gets it now, and its time runs."""
         resources = self.lease.task.resources
         limit_s = resources.max_runtime_s
         self.sent_at = now
-        self.deadline = None if limit_s is None else now + int(limit_s * 1000)
+        if limit_s is not None:
+            limit_ms = int(limit_s * 1000)
+            self.deadline, self.timeout_at = now + limit_ms, wall_now + limit_ms
         if resources.memory_mb is not None and runner_pid is not None:
             self.memory_before_mb = linux.memory_mb(runner_pid)
-        self._changes.append(Started(pid=runner_pid, timeout_at=self.deadline, at=now))
+        self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
-    def assignment(self, tasks_folder: Path, max_result_bytes: int, worker_number: int) -> Assignment:
+    def assignment(self, tasks_folder: Path, limits: LimitSettings, worker_number: int) -> Assignment:
         """What its runner is told."""
         task = self.lease.task
         return Assignment(
@@ -84,14 +91,15 @@ class LeasedAttempt:
             tool_name=task.tool_name,
             inputs=task.inputs or {},
             checkpoint=self.lease.checkpoint,
-            timeout_at=self.deadline,
+            timeout_at=self.timeout_at,
             tags=task.tags,
             meta=task.meta,
             answers=task.answers,
             caller=task.caller,
             resources=task.resources,
             folder=str(tasks_folder / task.task_id),
-            max_result_bytes=max_result_bytes,
+            max_result_bytes=limits.max_result_bytes,
+            max_checkpoint_bytes=limits.max_checkpoint_bytes,
             cpus=choose_cpus(task.resources.cpu, worker_number),
         )
 
@@ -122,10 +130,10 @@ class LeasedAttempt:
     # -- when to step in
 
     def stop(self, error: TaskError, kill_at: int) -> None:
-        """It is to end. The first reason stays, but a lost lease outweighs any other."""
+        """It is to end, at the earliest moment named. The first reason stays, unless the lease is lost."""
         if self.stopping is None or error.type == LEASE_LOST:
             self.stopping = error
-            self.kill_at = kill_at
+        self.kill_at = kill_at if self.kill_at is None else min(kill_at, self.kill_at)
 
     @property
     def is_lost(self) -> bool:
@@ -149,22 +157,27 @@ class LeasedAttempt:
         """The limit that the attempt, run by this process, is over; None while it is within all."""
         task, resources = self.lease.task, self.lease.task.resources
         if self.deadline is not None and now >= self.deadline:
-            return TaskError(
-                TIMED_OUT, f"The task ran longer than its limit of {resources.max_runtime_s:g} s."
-            )
+            return self._overtime()
         if resources.memory_mb is not None:
             used = linux.family_memory_mb(runner) - self.memory_before_mb
             if used > resources.memory_mb:
                 message = f"The task used {used:.0f} MB of memory; its limit is {resources.memory_mb} MB."
                 return TaskError("memory_exceeded", message)
-        if resources.scratch_mb is not None:
+        if resources.scratch_mb is not None and now >= self._weigh_again_at:
+            began = time.perf_counter()
             used = linux.folder_size_mb(scratch_folder(tasks_folder / task.task_id, task.attempt))
+            # A folder of very many files takes long to weigh, and other tasks must not wait for it.
+            self._weigh_again_at = now + int((time.perf_counter() - began) * 1000 / _SHARE_FOR_WEIGHING)
             if used > resources.scratch_mb:
                 message = (
                     f"The task used {used:.0f} MB of scratch space; its limit is {resources.scratch_mb} MB."
                 )
                 return TaskError("scratch_exceeded", message)
         return None
+
+    def _overtime(self) -> TaskError:
+        limit_s = self.lease.task.resources.max_runtime_s
+        return TaskError(TIMED_OUT, f"The task ran longer than its limit of {limit_s:g} s.")
 
     # -- how it ended
 
@@ -174,19 +187,20 @@ class LeasedAttempt:
         isolated = self.lease.task.isolation == "fresh"
         return isolated or self.watched or self.stopping is not None
 
-    def outcome_of(self, last_word: dict[str, Any]) -> Outcome:
+    def outcome_of(self, last_word: Done) -> Outcome:
         """What a runner's last word amounts to, with what is known here."""
-        metrics = last_word.get("metrics")
+        metrics, error = last_word.metrics, last_word.error
         if self.stopping is not None and self.stopping.type not in (CANCELLED, HANDED_BACK):
             kind = TimedOut if self.stopping.type == TIMED_OUT else Failed
             return kind(self.stopping, metrics)
-        if last_word["kind"] == "succeeded":
-            return Succeeded(last_word["result_json"], metrics)
-        error = TaskError.from_dict(last_word["error"])
-        return Cancelled(error, metrics) if last_word["kind"] == "cancelled" else Failed(error, metrics)
+        if error is None:
+            return Succeeded(last_word.result_json, metrics)
+        return Cancelled(error, metrics) if last_word.kind == "cancelled" else Failed(error, metrics)
 
-    def outcome_of_death(self, code: int) -> Outcome:
+    def outcome_of_death(self, code: int, now: int) -> Outcome:
         """What it amounts to that the runner ended without a last word."""
+        if self.stopping is None and self.deadline is not None and now >= self.deadline:
+            return TimedOut(self._overtime())
         if self.stopping is None:
             how = (
                 f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from ...config import Settings
 from ...errors import StoreError, TaskNotFound
 from ...lifecycle import State
 from ...store import ANYTHING, Store
+from .hold import Hold
 from .leased_attempt import LeasedAttempt, Report
 from .oversight import Oversight
 from .store_outage import StoreOutage
 from .timers import Timers
-from .workers import Workers, WorkerSlot
+from .worker_slot import WorkerSlot
+from .workers import Workers
 from .write_batch import WriteBatch
 
 
@@ -28,6 +29,7 @@ class Leases:
         batch: WriteBatch[Report],
         timers: Timers,
         outage: StoreOutage,
+        hold: Hold,
         settings: Settings,
     ) -> None:
         self._store = store
@@ -36,31 +38,32 @@ class Leases:
         self._batch = batch
         self._timers = timers
         self._outage = outage
+        self._hold = hold
         self._heartbeat_ms = int(settings.supervisor.heartbeat_s * 1000)
-        self._arrived_at = float("-inf")
+        self._grace_ms = int(settings.supervisor.lease_grace_s * 1000)
 
     def heartbeat(self, now: int) -> None:
-        """Say that the workers are alive, and learn what became of their tasks."""
+        """Say that the workers are alive, and learn what became of their tasks. It renews the hold."""
         self._timers.soon("heartbeat", now + self._heartbeat_ms)
         held = self._workers.attempts()
         # An attempt that is over is ours until its outcome is written: else it could count as lost before.
         leases = [attempt.lease for _, attempt in held] + [lease for lease, _ in self._batch.unwritten]
+        sent_at = self._hold.now_ms()
         try:
-            views = self._store.heartbeat(leases, self._workers.records(now))
+            views = self._store.heartbeat(leases, self._workers.records())
         except StoreError as error:
-            self._outage.begin(error)
+            self._timers.soon("heartbeat", self._outage.begin(error))
             return
-        self._arrived_at = time.monotonic()
+        self._hold.until = sent_at + self._grace_ms
+        self._workers.tell_hold()
         for (worker, attempt), view in zip(held, views, strict=False):
             if not view.held:
                 self._oversight.lose(attempt.lease)
             elif view.state is State.CANCEL_REQUESTED:
                 self._oversight.cancel(worker, attempt, now)
-        self._timers.soon("claim", now)  # in case a doorbell was not heard
-
-    def heartbeat_age_s(self) -> float:
-        """How long ago the last heartbeat arrived. Safe to call from any thread."""
-        return time.monotonic() - self._arrived_at
+            elif attempt.asked:  # here and below: in case a doorbell was not heard
+                self._see_what_is_wanted(worker, attempt, now)
+        self._timers.soon("claim", now)
 
     def heard(self, topics: Collection[str], now: int) -> None:
         """The store says that something has changed."""

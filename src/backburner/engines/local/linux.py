@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import time
 from collections.abc import Collection
@@ -84,6 +85,28 @@ def end_tagged(variable: str, value: str, *, patience_s: float = 1.0, give_up_s:
     return True
 
 
+def end_process(pid: int, started: int, *, give_up_s: float = 5.0) -> bool:
+    """Kill the process that has this pid and began at that moment; whether it is gone then.
+
+    False also when there is none: it may be one that is not to be seen from here.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if started_at(pid) != started:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        return bool(poller.poll(give_up_s * 1000))
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
 # -- looking -------------------------------------------------------------------------------------
 
 
@@ -98,9 +121,25 @@ def tagged(variable: str, value: str) -> list[int]:
     return found
 
 
+def started_at(pid: int) -> int | None:
+    """When a process began, in ticks since the boot; None when there is none. With the pid, it is unique."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[19])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, and not continued."""
+    fields = _stat(pid)
+    return fields is not None and fields[0] in ("T", "t")
+
+
 def children() -> set[int]:
     """The children of this process, dead ones that nobody has waited for included."""
-    return {pid for pid, (parent, _) in _families().items() if parent == os.getpid()}
+    try:  # exact as long as none is waited for meanwhile; a look at all processes takes milliseconds
+        lists = [Path(f"/proc/self/task/{thread}/children") for thread in os.listdir("/proc/self/task")]
+        return {int(pid) for children in lists for pid in children.read_text().split()}
+    except OSError:  # a thread that has just ended, or a kernel without these lists
+        return {pid for pid, (parent, _) in _families().items() if parent == os.getpid()}
 
 
 def has_children() -> bool:
@@ -133,11 +172,19 @@ def _families() -> dict[int, tuple[int, int]]:
     """Every process: its parent and its resident pages."""
     found = {}
     for pid in _pids():
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            # The name in parentheses may hold anything; what follows it is plain.
-            fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+        if (fields := _stat(pid)) is not None:
             found[pid] = int(fields[1]), int(fields[21])
     return found
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What the kernel says of a process, from its state on; None when there is none."""
+    try:
+        # The name in parentheses may hold anything; what follows it is plain.
+        fields = Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields if len(fields) > 21 else None
 
 
 def _pids() -> list[int]:

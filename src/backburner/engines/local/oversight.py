@@ -6,12 +6,14 @@ import signal
 from pathlib import Path
 
 from ...config import Settings
-from ...store import Lease, Stopping
+from ...reports import Stopping
+from ...store import Lease
 from ...task import TaskError
 from .dispatch import Dispatch
 from .leased_attempt import CANCELLED, HANDED_BACK, LEASE_LOST, TIMED_OUT, LeasedAttempt, Report
 from .timers import Timers
-from .workers import Workers, WorkerSlot
+from .worker_slot import WorkerSlot
+from .workers import LOOK_FOR_RUNNER_MS, Workers
 from .write_batch import WriteBatch
 
 _KILL_AGAIN_MS = 1000
@@ -59,6 +61,12 @@ class Oversight:
             if attempt.lease is lease:
                 self._stop(worker, attempt, TaskError(LEASE_LOST, "The lease was lost."), 0)
 
+    def fence(self) -> None:
+        """The hold is over: others may run the tasks soon, so nothing of ours may go on."""
+        reason = "The supervisor did not reach its store for longer than the grace time."
+        for worker, attempt in self._workers.attempts():
+            self._stop(worker, attempt, TaskError("worker_lost" if attempt.sent else HANDED_BACK, reason), 0)
+
     @property
     def is_draining(self) -> bool:
         return self._drained_at is not None
@@ -94,13 +102,14 @@ class Oversight:
         attempt.stop(error, kill_at)
         if attempt.sent:
             self._timers.soon("look", kill_at)
+            self._workers.end_at(worker, kill_at)
         else:
-            self._dispatch.finish(worker, attempt, attempt.outcome_of_death(0))
+            self._dispatch.finish(worker, attempt, attempt.outcome_of_death(0, 0))
 
     def _enforce(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
         if not attempt.sent:
             self._workers.end_late_runner(worker, now)
-            self._timers.soon("look", now + self._workers.patience_ms)
+            self._timers.soon("look", now + LOOK_FOR_RUNNER_MS)
             return
         runner = worker.runner
         if runner is None or runner.pid is None:

@@ -24,7 +24,7 @@ class StoreOutage:
         if isinstance(error, StoreGone):
             raise error
         log.warning("%s", error)
-        self._ends_at = self._clock.now_ms() + _TRY_AGAIN_MS
+        self._ends_at = self._clock.steady_ms() + _TRY_AGAIN_MS
         return self._ends_at
 
     def until(self, now: int) -> int | None:

@@ -10,16 +10,22 @@ from __future__ import annotations
 import contextlib
 import selectors
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...clock import SystemClock
 from ...config import Settings
-from ...errors import StoreError
+from ...errors import StoreError, StoreRefused
 from ...folders import tasks_folder
+from ...reports import Change, Failed
 from ...store import Store
+from ...task import TaskError
 from .background import BackgroundWork, FolderRemoval
 from .claiming import Claiming
+from .complaint import Complaint
 from .dispatch import Dispatch
+from .hold import Hold
+from .isolation import Isolation
 from .leased_attempt import Report
 from .leases import Leases
 from .oversight import Oversight
@@ -27,6 +33,7 @@ from .pace import Pace
 from .signals import waking_signals
 from .store_outage import StoreOutage
 from .timers import Timers
+from .watchdog import Watchdog
 from .work_source import WorkSource
 from .workers import Workers
 from .write_batch import WriteBatch
@@ -46,14 +53,21 @@ class Supervisor:
         self._clock = clock = SystemClock()
         self._timers = timers = Timers()
         self._removal = removal = FolderRemoval()
+        self._complaint = Complaint(data_dir, supervisor_id)
         outage, pace, folder = StoreOutage(clock), Pace(), tasks_folder(data_dir)
-        self._batch = batch = WriteBatch(self._report_all, timers, outage, clock)
-        self._workers = workers = Workers(source.slots, settings, supervisor_id, self._selector, clock)
+        self._batch = batch = WriteBatch(self._report_all, self._fail_instead, timers, outage, clock)
+        self._watchdog = watchdog = Watchdog(clock)
+        self._hold = hold = Hold(counts_sleep=store.shared)
+        isolation = Isolation(settings, store.url, data_dir)
+        self._workers = workers = Workers(
+            source.slots, settings, supervisor_id, self._selector, clock, hold, watchdog, isolation
+        )
         self._dispatch = dispatch = Dispatch(workers, batch, timers, pace, removal, clock, settings, folder)
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
         self._claiming = Claiming(source, workers, dispatch, timers, pace, outage, settings)
-        self._leases = Leases(store, workers, self._oversight, batch, timers, outage, settings)
+        self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, settings)
+        self._fenced = self._superseded = False
 
     def run(
         self,
@@ -68,11 +82,11 @@ class Supervisor:
         is a task for them. `on_ready` is called when tasks can be taken. Gives back whether there
         was nothing left to do; else it was told to stop.
         """
-        beside = [self._removal, *background]
+        beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
         with waking_signals(self._selector, self._drain):
             try:
                 self._source.take_over()
-                self._leases.heartbeat(self._clock.now_ms())
+                self._leases.heartbeat(self._clock.steady_ms())
                 self._selector.register(self._watch, selectors.EVENT_READ, self._hear)
                 for work in beside:
                     work.start()
@@ -81,56 +95,82 @@ class Supervisor:
                     self._workers.warm(target)
                 while not self._is_over():
                     self._turn()
+                # Who takes over from one that failed, or was superseded, finds its tasks by its workers.
+                if not self._superseded:
+                    with contextlib.suppress(StoreError):
+                        self._store.remove_workers(self._id)
             finally:
                 self._end(beside)
-        return not self._oversight.is_draining
-
-    def heartbeat_age_s(self) -> float:
-        """How long ago the store last took a heartbeat. Safe to call from any thread."""
-        return self._leases.heartbeat_age_s()
+        return not (self._oversight.is_draining or self._superseded)
 
     # -- the loop
 
     def _turn(self) -> None:
-        for key, _ in self._selector.select(self._timers.patience_s(self._clock.now_ms())):
+        heard = self._selector.select(self._timers.patience_s(self._clock.steady_ms()))
+        # It may have slept: nothing that was heard meanwhile comes before this.
+        was_fenced, self._fenced = self._fenced, self._hold.is_over
+        if self._fenced and not was_fenced:
+            self._oversight.fence()
+        for key, _ in heard:
             key.data()
-        now = self._clock.now_ms()
+        now = self._clock.steady_ms()
         if self._timers.due("heartbeat", now):
+            self._superseded = self._source.is_superseded()
             self._leases.heartbeat(now)
+            self._watch.mend()
         if self._timers.due("look", now):
             self._oversight.look(now)
             self._claiming.let_others_have(now)
+        if not self._hold.is_over:
+            self._take_more(now)
+        elif self._timers.due("claim", now):
+            pass  # the next heartbeat that arrives asks for it again
+        if self._timers.due("write", now):
+            self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
+
+    def _take_more(self, now: int) -> None:
         for worker in self._workers:  # one may be free since its attempt was stopped before it began
             self._dispatch.begin_next(worker)
         self._claiming.claim(now)
-        if self._timers.due("write", now):
-            self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
 
     def _hear(self) -> None:
         topics = self._watch.drain()
         self._claiming.heard(topics)
-        self._leases.heard(topics, self._clock.now_ms())
+        self._leases.heard(topics, self._clock.steady_ms())
 
     def _report_all(self, reports: list[Report]) -> None:
-        for lease in self._store.report_all(reports):
+        try:
+            lost = self._store.report_all(reports)
+        except StoreError as error:
+            self._complaint.refused(error)
+            raise
+        self._complaint.over()
+        for lease in lost:
             self._oversight.lose(lease)
+
+    def _fail_instead(self, report: Report, refusal: StoreRefused) -> tuple[Report, Callable[[], object]]:
+        """The store will never take this report, so its attempt fails, and is over for its runner too."""
+        lease, _ = report
+        message = f"The store refused what the task had to write: {refusal.details['reason']}."
+        failure: list[Change] = [Failed(TaskError("store_refused", message))]
+        return (lease, failure), partial(self._oversight.lose, lease)
 
     def _drain(self) -> None:
         self._claiming.stop()
-        self._oversight.drain(self._clock.now_ms())
+        self._oversight.drain(self._clock.steady_ms())
 
     def _is_over(self) -> bool:
+        if self._superseded:
+            return True
         if self._batch.unwritten or any(worker.load for worker in self._workers):
             return False
         if self._oversight.is_draining:
             return True
-        return self._source.is_over(self._clock.now_ms() - self._dispatch.idle_since)
+        return self._source.is_over(self._clock.steady_ms() - self._dispatch.idle_since)
 
     def _end(self, beside: Sequence[BackgroundWork]) -> None:
         self._workers.close()
         for work in beside:
             work.stop()
-        with contextlib.suppress(StoreError):
-            self._store.remove_workers(self._id)
         self._watch.close()
         self._selector.close()

@@ -9,7 +9,7 @@ Timer = Literal["heartbeat", "look", "claim", "write"]
 
 
 class Timers:
-    """A moment for each timer that is set, in milliseconds. One that was due is off until it is set again."""
+    """A steady moment for each timer that is set. One that was due is off until it is set again."""
 
     def __init__(self) -> None:
         self._moments: dict[Timer, int] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ...config import Settings
@@ -31,22 +31,29 @@ class WorkSource(Protocol):
         """The best tasks of a queue that are ready, at most one for each worker named."""
         ...
 
-    def next_ready_at(self) -> int | None:
-        """When a task becomes ready by itself, if this is known."""
+    def ready_in_ms(self) -> int | None:
+        """How long it is until a task becomes ready by itself, if this is known."""
         ...
 
     def is_over(self, idle_ms: int) -> bool:
         """Whether a supervisor that has had nothing to do for so long may leave."""
         ...
 
+    def is_superseded(self) -> bool:
+        """Whether another supervisor does this work by now, and this one must leave at once."""
+        ...
+
 
 class AllQueues:
     """Every task of a store in a queue that has workers by the settings.
 
-    For the one supervisor of this host and store: it holds the lock.
+    For the one supervisor of this host and store: it holds the lock, until `lock_is_lost`.
     """
 
-    def __init__(self, store: Store, settings: Settings, supervisor_id: str) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, supervisor_id: str, lock_is_lost: Callable[[], bool]
+    ) -> None:
+        self._lock_is_lost = lock_is_lost
         self.slots = {name: queue.workers for name, queue in settings.queues.items() if queue.workers}
         self._store = store
         self._settings = settings
@@ -55,7 +62,8 @@ class AllQueues:
     def take_over(self) -> None:
         """End what is left of supervisors that died, and give their tasks back.
 
-        We hold the lock that was theirs, so they are dead for sure.
+        We hold the lock that was theirs, so they are dead for sure, or silent for so long that their
+        runners are.
         """
         store, own_id = self._store, self._supervisor_id
         place = own_id.rpartition("_")[0] + "_"
@@ -75,14 +83,17 @@ class AllQueues:
     def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
         return self._store.claim([queue], workers, fair=bool(self._settings.fair_share))
 
-    def next_ready_at(self) -> int | None:
-        return self._store.next_ready_at()
+    def ready_in_ms(self) -> int | None:
+        return self._store.ready_in_ms()
 
     def is_over(self, idle_ms: int) -> bool:
         idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
         if not idle_exit_ms or idle_ms < idle_exit_ms:
             return False
         return not work_is_left(self._store, self._settings, held=False)
+
+    def is_superseded(self) -> bool:
+        return self._lock_is_lost()
 
 
 class OneTask:
@@ -104,11 +115,14 @@ class OneTask:
         self._claimed = True
         return [] if self.lease is None else [self.lease]
 
-    def next_ready_at(self) -> int | None:
+    def ready_in_ms(self) -> int | None:
         return None
 
     def is_over(self, idle_ms: int) -> bool:
         return self._claimed
+
+    def is_superseded(self) -> bool:
+        return False
 
 
 def work_is_left(store: Store, settings: Settings, *, held: bool) -> bool:

@@ -7,74 +7,30 @@ import logging
 import selectors
 import signal
 import socket
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...clock import Clock
 from ...config import Settings
-from ...task import TaskError, Worker
+from ...task import Task, TaskError, Worker
 from . import linux
-from .child_processes import RunnerProcess, ZygoteProcess
+from .child_processes import RunnerProcess, ZygoteProcess, app_not_loaded
+from .confinement import Confinement
+from .hold import Hold
+from .isolation import Isolation
 from .leased_attempt import LeasedAttempt
+from .runner_messages import Done, parse
+from .watchdog import Watchdog
+from .wire import NotAMessage
+from .worker_slot import RunnerListener, WorkerSlot
 
 log = logging.getLogger("backburner.supervisor")
 
+#: How often to look whether a runner gets ready in time.
+LOOK_FOR_RUNNER_MS = 500
 
-@dataclass
-class WorkerSlot:
-    """One worker: it runs one task at a time, in a runner that it keeps for the next one.
-
-    `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds.
-    """
-
-    worker_id: str
-    number: int
-    queue: str
-    runner: RunnerProcess | None = None
-    attempt: LeasedAttempt | None = None
-    backlog: deque[LeasedAttempt] = field(default_factory=deque)
-
-    @property
-    def load(self) -> int:
-        """How many tasks it holds."""
-        return len(self.backlog) + (self.attempt is not None)
-
-    def attempts(self) -> list[LeasedAttempt]:
-        """What it holds: first the one that it is at, then its backlog."""
-        return [*self.backlog] if self.attempt is None else [self.attempt, *self.backlog]
-
-    def part_from(self, attempt: LeasedAttempt) -> None:
-        """Hold this attempt no longer."""
-        if attempt is self.attempt:
-            self.attempt = None
-        else:
-            self.backlog.remove(attempt)
-
-
-class RunnerListener(Protocol):
-    """Who is told what the runners do."""
-
-    def runner_is_ready(self, worker: WorkerSlot) -> None:
-        """It can be given work."""
-        ...
-
-    def runner_said(
-        self, worker: WorkerSlot, attempt: LeasedAttempt, kind: str, body: dict[str, Any]
-    ) -> None:
-        """It sent a message about its attempt."""
-        ...
-
-    def runner_wrote(
-        self, worker: WorkerSlot, attempt: LeasedAttempt, output: list[tuple[str, bytes]]
-    ) -> None:
-        """It, or a child of it, wrote to a standard stream: names of streams, and what was written."""
-        ...
-
-    def runner_died(self, worker: WorkerSlot, code: int) -> None:
-        """Its process ended, with this exit code, or minus the signal's number."""
-        ...
+#: Room in a message for all but its result or checkpoint.
+_SMALL_PARTS = 8_000_000
 
 
 class Workers:
@@ -87,20 +43,29 @@ class Workers:
         supervisor_id: str,
         selector: selectors.BaseSelector,
         clock: Clock,
+        hold: Hold,
+        watchdog: Watchdog,
+        isolation: Isolation,
     ) -> None:
         """`slots` says how many workers each queue gets."""
+        self._hold = hold
+        self._watchdog = watchdog
         self._slots = _make_slots(slots, supervisor_id)
         self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
         self._supervisor_id = supervisor_id
         self._selector = selector
         self._clock = clock
+        self._isolation = isolation
         self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
         self._zygotes: dict[str, ZygoteProcess] = {}
         self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
-        #: How long a runner may take to get ready.
-        self.patience_ms = int(settings.supervisor.lease_grace_s * 1000)
+        # In a message a text is JSON within JSON, where a character may take six bytes.
+        limits = settings.limits
+        self._largest_message = _SMALL_PARTS + 6 * max(limits.max_result_bytes, limits.max_checkpoint_bytes)
+        self._import_timeout_ms = int(settings.supervisor.import_timeout_s * 1000)
+        self._patience_ms = int(settings.supervisor.lease_grace_s * 1000)
         linux.adopt_orphans()
 
     def report_to(self, listener: RunnerListener) -> None:
@@ -114,9 +79,9 @@ class Workers:
         """Every attempt, with the worker that holds it."""
         return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
 
-    def records(self, now: int) -> list[Worker]:
+    def records(self) -> list[Worker]:
         """The workers as a store has them."""
-        host = socket.gethostname()
+        host, now = socket.gethostname(), self._clock.now_ms()
         return [
             Worker(
                 worker_id=worker.worker_id,
@@ -132,30 +97,57 @@ class Workers:
             for worker in self._slots
         ]
 
+    def tell_hold(self) -> None:
+        """Let every zygote know until when its runners may run."""
+        for zygote in (*self._zygotes.values(), *self._retired):
+            zygote.tell_hold()
+
     # -- getting a runner
 
     def warm(self, target: str) -> None:
         """Have the app of a target imported before it is needed."""
         self._zygote(target)
 
-    def runner_for(self, worker: WorkerSlot, target: str) -> RunnerProcess | TaskError:
-        """The worker's runner for an app, which may have to get `ready` first; or why there is none."""
-        zygote = self._zygote(target)
-        if worker.runner is not None and worker.runner.zygote is not zygote:
+    def runner_for(self, worker: WorkerSlot, task: Task) -> RunnerProcess | TaskError:
+        """The worker's runner for a task, which may have to get `ready` first; or why there is none.
+
+        It has never served another owner.
+        """
+        zygote, runner, tenant = self._zygote(task.target), worker.runner, self._isolation.tenant(task)
+        if runner is not None and runner.tenant != tenant:
+            runner.kill()
+        if runner is not None and (runner.zygote is not zygote or runner.tenant != tenant):
             self.let_go(worker)
         if zygote.broken is not None:
             return zygote.broken
         if worker.runner is None:
-            worker.runner = self._fork(worker, zygote)
+            try:
+                confinement = self._isolation.confine(task, worker.number)
+            except OSError as error:
+                return TaskError("not_confined", f"The folder of the task cannot be made ready: {error}")
+            worker.runner = self._fork(worker, zygote, tenant, confinement)
         return worker.runner
 
-    def _fork(self, worker: WorkerSlot, zygote: ZygoteProcess) -> RunnerProcess:
-        runner = zygote.fork()
+    def _fork(
+        self, worker: WorkerSlot, zygote: ZygoteProcess, tenant: str, confinement: Confinement | None
+    ) -> RunnerProcess:
+        runner = zygote.fork(tenant, confinement, self._send_rest_later)
         self._by_runner[runner.name] = worker
         self._selector.register(runner.work, selectors.EVENT_READ, lambda: self._read_messages(runner))
         for stream in (runner.stdout, runner.stderr):
             self._selector.register(stream, selectors.EVENT_READ, lambda: self._read_output(runner))
         return runner
+
+    def _send_rest_later(self, runner: RunnerProcess, end: socket.socket) -> None:
+        """Go on with sending when the runner takes something in."""
+        copy = end.dup()  # the end itself is registered already, for reading
+
+        def send_rest() -> None:
+            if not runner.send_rest(end):
+                self._unregister(copy)
+                copy.close()
+
+        self._selector.register(copy, selectors.EVENT_WRITE, send_rest)
 
     def _zygote(self, target: str) -> ZygoteProcess:
         """The app's zygote; a new one when the app's files have changed or the last one went away."""
@@ -165,7 +157,9 @@ class Workers:
             self._retire(zygote)
             zygote = None
         if zygote is None or (zygote.gone and zygote.broken is None):
-            zygote = self._zygotes[target] = ZygoteProcess(target, self._supervisor_id, self._clock)
+            zygote = self._zygotes[target] = ZygoteProcess(
+                target, self._supervisor_id, self._clock, self._hold, self._largest_message
+            )
             self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._read_zygote(zygote))
         return zygote
 
@@ -176,9 +170,11 @@ class Workers:
         runner = worker.runner
         if runner is None:
             return
+        self._watchdog.spare(runner)
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._max_tasks_per_runner
-        if fresh or used_up or runner.spent or runner.zygote in self._retired:
+        alone = fresh or self._isolation.for_each_task
+        if alone or used_up or runner.spent or runner.zygote in self._retired:
             runner.kill()
             self.let_go(worker)
 
@@ -189,24 +185,44 @@ class Workers:
             self._by_runner.pop(runner.name, None)
             self._forget(runner)
 
+    def end_at(self, worker: WorkerSlot, moment: int) -> None:
+        """Have the worker's runner ended by then, whatever the loop waits for, unless its task is over."""
+        if worker.runner is not None:
+            self._watchdog.end_at(worker.runner, moment)
+
     def end_late_runner(self, worker: WorkerSlot, now: int) -> None:
         """End the worker's runner, or the zygote that did not even fork it, if it should be ready by now."""
         runner = worker.runner
-        if runner is None or runner.ready or runner.requested_at is None:
+        if runner is None or runner.ready:
             return
-        if now - runner.requested_at >= self.patience_ms:
-            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, self.patience_ms)
+        if runner.requested_at is None:
+            self._end_late_import(runner.zygote, now)
+        elif now - runner.requested_at >= self._patience_ms:
+            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, self._patience_ms)
             runner.requested_at = now
             if runner.pid is not None:
                 runner.kill()
             else:
                 runner.zygote.kill()
 
+    def _end_late_import(self, zygote: ZygoteProcess, now: int) -> None:
+        """End a zygote whose app takes too long to import, or has another version by now."""
+        if zygote.files_changed():
+            log.info("%s has changed while it was imported: it is imported anew", zygote.target)
+            zygote.kill()
+        elif now - zygote.started_at >= self._import_timeout_ms:
+            limit_s = self._import_timeout_ms / 1000
+            reason = f"its import took longer than {limit_s:g} s (supervisor.import_timeout_s)"
+            zygote.broken = app_not_loaded(zygote.target, reason)
+            log.warning("%s", zygote.broken.message)
+            zygote.kill()
+
     def _forget(self, runner: RunnerProcess) -> None:
         if not runner.closed:
             for end in (runner.work, runner.stdout, runner.stderr):
                 self._unregister(end)
             runner.close()
+            self._isolation.release(runner.confinement)
 
     def _retire(self, zygote: ZygoteProcess) -> None:
         """Its idle runners end now, those at work when their task is over; the last one takes it along."""
@@ -247,24 +263,45 @@ class Workers:
     def _read_messages(self, runner: RunnerProcess) -> None:
         try:
             messages = runner.messages.read()
-        except ValueError:  # the tool has written to what is not its own
-            log.warning("a runner of %s cannot be understood", runner.zygote.target)
-            runner.kill()
-            messages, runner.messages.dry, runner.messages.ended = [], True, True
-        if runner.messages.ended:
-            self._unregister(runner.work)
-        for kind, body in messages:
-            worker = self._by_runner.get(runner.name)
-            if worker is None:
-                return
-            if kind == "hello":
-                runner.ready = True
-                self._listener.runner_is_ready(worker)
-            elif worker.attempt is not None:
-                if kind == "done":  # what was written before the last word belongs to this task
-                    self._read_output(runner, everything=True)
-                    runner.spent = runner.spent or body.get("spent", False)
-                self._listener.runner_said(worker, worker.attempt, kind, body)
+            if runner.messages.ended:
+                self._unregister(runner.work)
+            for kind, body in messages:
+                self._take_message(runner, kind, body)
+        except NotAMessage as error:
+            self._end_misbehaving(runner, str(error))
+        except Exception:  # ours: but no runner's word may end the loop that serves all others
+            log.exception("a message from a runner of %s could not be taken", runner.zygote.target)
+            self._end_misbehaving(runner, "its message could not be taken; the supervisor's log says why")
+
+    def _take_message(self, runner: RunnerProcess, kind: str, body: dict[str, Any]) -> None:
+        worker = self._by_runner.get(runner.name)
+        if worker is None or runner.messages.ended:
+            return
+        attempt = worker.attempt
+        if kind == "hello" and not runner.ready and not body:
+            runner.ready = True
+            self._listener.runner_is_ready(worker)
+        elif attempt is None or not attempt.sent:
+            raise NotAMessage("it spoke without having been asked")
+        else:
+            message = parse(kind, body, attempt.lease)
+            if isinstance(message, Done):  # what was written before the last word belongs to this task
+                self._read_output(runner, everything=True)
+                runner.spent = runner.spent or message.spent
+            self._listener.runner_said(worker, attempt, message)
+
+    def _end_misbehaving(self, runner: RunnerProcess, reason: str) -> None:
+        """Nothing more is heard from this runner, or given to it."""
+        log.warning("a runner of %s is ended: %s", runner.zygote.target, reason)
+        runner.messages.dry = runner.messages.ended = True
+        self._unregister(runner.work)
+        runner.kill()
+        worker = self._by_runner.get(runner.name)
+        if worker is not None and worker.attempt is not None and worker.attempt.sent:
+            self._listener.runner_misbehaved(worker, worker.attempt, reason)
+        elif worker is not None:
+            self.let_go(worker)
+            self._listener.runner_died(worker, -signal.SIGKILL)
 
     def _read_output(self, runner: RunnerProcess, *, everything: bool = False) -> None:
         if runner.closed:
@@ -279,6 +316,7 @@ class Workers:
 
     def _runner_ended(self, runner: RunnerProcess, code: int) -> None:
         """Its process is over. What it said and wrote before still counts."""
+        self._watchdog.spare(runner)
         runner.pid, runner.spent = None, True
         worker = self._by_runner.get(runner.name)
         if worker is not None:
@@ -297,6 +335,8 @@ class Workers:
         for zygote in (*self._zygotes.values(), *self._retired):
             self._unregister(zygote.control)
             zygote.close()
+            for runner in zygote.runners.values():
+                self._isolation.release(runner.confinement)
         linux.end_children(spare=self._not_ours)
 
 

@@ -1,7 +1,7 @@
 """The zygote: a process that has the app imported and does nothing but fork runners from it.
 
 So a new runner is there in milliseconds, however long the app takes to import. It reaps its
-runners, ends what they leave behind, and ends them all when its supervisor is gone.
+runners, ends what they leave behind, and ends them all when its supervisor is gone or has lost its hold.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ...execution import only_in_this_process
 from ...target import FOR_RUNNER, load
 from . import linux
+from .confinement import NOT_CONFINED_CODE, Confinement
+from .hold import Hold
 from .import_path import restore_environment
+from .interpreter_state import imported
 from .runner import serve
 from .wire import LARGEST_MESSAGE
 
 _LONGEST_TEXT = 8_000
 _FILES_BYTES = 40_000
+_LOOK_EVERY_MS = 1000
 
 
 def main() -> None:
@@ -38,14 +43,17 @@ def main() -> None:
     linux.die_with_parent(os.getppid())
     linux.adopt_orphans()
     restore_environment()
+    os.register_at_fork(after_in_child=control.close)  # only this process is the zygote
     try:
         FOR_RUNNER.set(True)
-        app = load(target)
+        with only_in_this_process():
+            app = load(target)
         FOR_RUNNER.set(False)
     except BaseException as error:
         reason = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
         _send(control, {"broken": reason[:_LONGEST_TEXT], "details": traceback.format_exc()[-_LONGEST_TEXT:]})
         os._exit(1)  # whatever the app has begun
+    imported()
     gc.collect()
     gc.freeze()  # what is imported stays shared between the runners
     _send(control, {"ready": True, "files": _app_files()})
@@ -60,6 +68,7 @@ class Zygote:
         self._control = control
         self._tools = tools
         self._runners: dict[int, str] = {}
+        self._hold = Hold(counts_sleep=False)
         self._not_ours = linux.children()  # the app's own
         self._reader, self._writer = socket.socketpair()
         for end in (self._reader, self._writer):
@@ -74,7 +83,9 @@ class Zygote:
         poller.register(self._control, select.POLLIN)
         poller.register(self._reader, select.POLLIN)
         while True:
-            ready = [fd for fd, _ in poller.poll()]
+            ready = [fd for fd, _ in poller.poll(self._patience_ms())]
+            if self._runners and self._hold.is_over:
+                self._end_runners()
             if self._reader.fileno() in ready:
                 with contextlib.suppress(BlockingIOError):
                     self._reader.recv(4096)
@@ -84,18 +95,45 @@ class Zygote:
                 if message is None:
                     linux.end_children()  # the supervisor is gone: nobody may go on
                     os._exit(0)
-                self._fork(message["fork"], fds)
+                if "held_until" in message:
+                    self._hold = Hold(counts_sleep=message["counts_sleep"])
+                    self._hold.until = message["held_until"]
+                elif "end" in message:
+                    self._end(message["end"])
+                else:
+                    self._fork(message["fork"], message["confinement"], fds)
 
-    def _fork(self, name: str, fds: list[int]) -> None:
+    def _patience_ms(self) -> int | None:
+        """When to look at the hold again. A poll does not count sleep, so it is a short one."""
+        return min(self._hold.left_ms(), _LOOK_EVERY_MS) if self._runners else None
+
+    def _end(self, name: str) -> None:
+        for pid in [pid for pid, each in self._runners.items() if each == name]:
+            linux.kill_group(pid)
+            linux.kill(pid)
+
+    def _end_runners(self) -> None:
+        """The hold is over: others may run the tasks soon. The supervisor may be stuck or stopped itself."""
+        linux.end_children(spare=self._not_ours)
+        while self._runners:
+            pid, name = self._runners.popitem()
+            _send(self._control, {"exited": name, "pid": pid, "code": -signal.SIGKILL})
+
+    def _fork(self, name: str, confinement: dict[str, Any] | None, fds: list[int]) -> None:
+        if self._hold.is_over:  # it has slept since it asked for this
+            for fd in fds:
+                os.close(fd)
+            _send(self._control, {"exited": name, "pid": 0, "code": -signal.SIGKILL})
+            return
         pid = os.fork()
         if pid == 0:
-            self._become_runner(fds)
+            self._become_runner(confinement, fds)
         for fd in fds:
             os.close(fd)
         self._runners[pid] = name
         _send(self._control, {"forked": name, "pid": pid})
 
-    def _become_runner(self, fds: list[int]) -> NoReturn:
+    def _become_runner(self, confinement: dict[str, Any] | None, fds: list[int]) -> NoReturn:
         """In the new process: leave everything of the zygote behind, then serve, then end at once."""
         status = 1
         try:
@@ -106,13 +144,18 @@ class Zygote:
             os.setsid()
             linux.die_with_parent(zygote)
             linux.adopt_orphans()
-            for end in (self._control, self._reader, self._writer):
+            for end in (self._reader, self._writer):
                 end.close()
             work, steer, stdout, stderr = fds
             null = os.open(os.devnull, os.O_RDONLY)
             for fd, place in ((null, 0), (stdout, 1), (stderr, 2)):
                 os.dup2(fd, place)
                 os.close(fd)
+            if confinement is not None:
+                status = NOT_CONFINED_CODE
+                Confinement.from_json(confinement).enter()
+                linux.die_with_parent(zygote)  # another user's process has to say it again
+                status = 1
             serve(socket.socket(fileno=work), socket.socket(fileno=steer), self._tools)
             status = 0
         except BaseException:

@@ -55,13 +55,13 @@ class Pipeline:
 
     async def call(self, name: str, inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
         """The tool's `CallToolResult`. Raises ProtocolError, or ToolFailed when the result is an error."""
+        IN_RUNNER.set(True)
         state = await self._lifespan()
         dispatch = TaskDispatch(context)
         connection = Connection.from_envelope(_VERSION, _CLIENT, _CAPABILITIES, outbound=dispatch)
         params = {"name": name, "arguments": inputs, "_meta": {"progressToken": context.task_id}}
         swallowed: list[MCPError] = []
         SWALLOWED.set(swallowed)
-        IN_RUNNER.set(True)
         become(context.caller)
         try:
             result = await serve_one(

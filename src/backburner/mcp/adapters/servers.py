@@ -5,7 +5,8 @@ Every framework has a lowlevel `Server` of the official SDK inside; all the rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import mcp_types as types
@@ -18,7 +19,7 @@ from ... import __version__
 from ...app import Backburner
 from ...errors import ConfigError
 from ..dialects.tasks_2026.wire import EXTENSION
-from ..middleware import TaskMiddleware
+from ..middleware import IN_RUNNER, TaskMiddleware
 from ..sdk import check_server_parts
 from ..slow_tools import Slow, SlowTools
 from . import fastmcp, lowlevel, mcpserver
@@ -59,7 +60,24 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
         low.add_request_handler(method, params_type, handler)
     _fill_in(low)
     _look_up_schemas(low, middleware, slow_tools)
+    low.lifespan = _resuming(app, low.lifespan)
     app.server = server
+
+
+_Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
+
+
+def _resuming(app: Backburner, lifespan: _Lifespan) -> _Lifespan:
+    """The same lifespan; when it begins, what waits in the store is taken up. Every transport enters it."""
+
+    @asynccontextmanager
+    async def resume_and_live(server: Server[Any]) -> AsyncIterator[Any]:
+        if not IN_RUNNER.get():
+            app.resume()
+        async with lifespan(server) as state:
+            yield state
+
+    return resume_and_live
 
 
 def _fill_in(low: Server[Any]) -> None:

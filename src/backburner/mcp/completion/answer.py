@@ -66,7 +66,8 @@ async def _for_tool(
         suggested = await _suggested(service, spec, argument, partial, arguments, context)
     request = CompletionRequest(partial, argument, arguments, context, history, suggested)
     with jsonrpc_errors():
-        return complete(request, schema)
+        # Schemas may be large and values many, so not on the event loop.
+        return await access.service.aio.run(complete, request, schema)
 
 
 async def _suggested(

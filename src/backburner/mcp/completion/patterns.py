@@ -31,7 +31,7 @@ def matches(pattern: str, text: str) -> bool:
     if _steps(pattern) is None:
         return False
     try:
-        return regex.search(pattern, text, timeout=_MATCH_S) is not None
+        return regex.search(pattern, text, timeout=_MATCH_S, concurrent=True) is not None
     except (TimeoutError, regex.error, RecursionError, OverflowError):
         return False
 

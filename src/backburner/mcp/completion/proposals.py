@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ReferenceNotFound
+from ...schema_check import within_bounds
 from .references import is_reference, resolve_context, resolve_reference
 from .schema_document import SchemaDocument
 from .schema_values import SchemaValues, as_json, listed
 
 #: The protocol's own limit.
 MOST_VALUES = 100
+#: How much of its thread's time a completion may take: somebody waits for it, typing.
+_MOST_S = 1.0
+#: Parts of a schema that are looked through for a property.
+_MOST_PARTS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,11 @@ def complete(request: CompletionRequest, schema: Any) -> Completion:
     schema offers. A reference that was typed stands for what it leads to. Raises CompletionFailed
     when `schema` is none.
     """
+    with within_bounds(schema, _MOST_S):
+        return _complete(request, schema)
+
+
+def _complete(request: CompletionRequest, schema: Any) -> Completion:
     document = SchemaDocument(schema)
     context = resolve_context(request.arguments, request.context)
     partial = _dereferenced(request.partial, request.arguments, context)
@@ -78,18 +88,20 @@ def complete(request: CompletionRequest, schema: Any) -> Completion:
 
 def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
     """The schema of one property, also when it stands in a branch. Unknown ones may be anything."""
-    schema = document.resolve(schema)
-    if not isinstance(schema, Mapping):
-        return True
-    properties = schema.get("properties")
-    if isinstance(properties, Mapping) and name in properties:
-        return properties[name]
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        for branch in schema.get(keyword) or ():
-            inner = property_schema(document, branch, name)
-            if inner is not True:
-                return inner
-    return schema.get("additionalProperties", True)
+    parts, seen, others = [schema], 0, True
+    while parts and seen < _MOST_PARTS:  # a schema may refer to itself, in many places
+        part, seen = document.resolve(parts.pop(0)), seen + 1
+        if not isinstance(part, Mapping):
+            continue
+        properties = part.get("properties")
+        if isinstance(properties, Mapping) and name in properties:
+            return properties[name]
+        if others is True:
+            others = part.get("additionalProperties", True)
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            branches = part.get(keyword)
+            parts += branches if isinstance(branches, list) else []
+    return others
 
 
 def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any) -> str | None:

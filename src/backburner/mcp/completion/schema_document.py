@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import Draft202012Validator, extend, validator_for
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012, SchemaRegistry, specification_with
 
 from ...errors import CompletionFailed
-from .patterns import matches
+from ...schema_check import bounded_validator, within_bounds
 
 #: Keywords that say nothing about which values there are.
 SAYS_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated", "$comment"})
@@ -33,11 +31,7 @@ class SchemaDocument:
 
     @cached_property
     def _validator(self) -> Validator:
-        kind = validator_for(self._root, default=Draft202012Validator)
-        # The validator's own check of a pattern has no bound on its time.
-        bounded: Any = extend(kind, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]
-        validator: Validator = bounded(self._root, registry=_REGISTRY)
-        return validator
+        return bounded_validator(self._root)
 
     @cached_property
     def _resolver(self) -> Any:
@@ -47,11 +41,9 @@ class SchemaDocument:
 
     def valid(self, value: Any, schema: Any) -> bool:
         """Whether a part of the document allows the value. Not when it cannot be said: it may be broken."""
-        if isinstance(schema, Mapping) and "$schema" in schema:
-            # A part that names its dialect would bring a validator of its own, with no bound on its time.
-            schema = without(schema, "$schema")
         try:
-            return bool(self._validator.evolve(schema=schema).is_valid(value))
+            with within_bounds(self._root):
+                return bool(self._validator.evolve(schema=schema).is_valid(value))
         except Exception:  # a schema can be wrong in as many ways as there are keywords
             return False
 
@@ -86,8 +78,3 @@ class SchemaDocument:
 
 def without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in keywords}
-
-
-def _check_pattern(validator: Any, pattern: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not matches(pattern, instance):
-        yield ValidationError(f"{instance!r} does not match {pattern!r}")

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,8 +25,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...app import Backburner
 from ...errors import BackburnerError
 from ...folders import artifact_file
+from ...task import Artifact
 from ..adapters.servers import framework_of
-from ..links import Links
+from ..links import Links, media_type
+from .healthz import Health
 from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
@@ -75,8 +78,8 @@ def http_app(
     return Starlette(
         routes=[
             Route(path, endpoint=_as_endpoint(endpoint)),
-            Route("/artifacts/{artifact_id}/{name}", endpoint=_download(app)),
-            Route("/healthz", endpoint=_healthy),
+            Route("/artifacts/{artifact_id}/{name:path}", endpoint=_download(app)),
+            Route("/healthz", endpoint=Health(app).__call__),
             *routes,
         ],
         middleware=middleware,
@@ -140,16 +143,12 @@ class _as_endpoint:  # noqa: N801
         await self._app(scope, receive, send)
 
 
-async def _healthy(request: Request) -> Response:
-    return PlainTextResponse("ok\n")
-
-
 def _download(app: Backburner) -> Any:
     async def download(request: Request) -> Response:
         """An artifact, for whoever has a link to it that is still good. Ranges work."""
         artifact_id = request.path_params["artifact_id"]
         try:
-            artifact = await app.service.aio.run(
+            artifact, path = await app.service.aio.run(
                 _linked, app, artifact_id, request.query_params.get("token", "")
             )
         except BackburnerError:
@@ -161,17 +160,17 @@ def _download(app: Backburner) -> Any:
             "Cache-Control": "private, no-store",
             "ETag": f'"{artifact.sha256}"',
         }
-        path = artifact_file(app.data_dir, artifact)
         if not await asyncio.to_thread(path.is_file):
             return PlainTextResponse("This file is gone.\n", status_code=404)
-        return FileResponse(path, filename=artifact.name, headers=headers)
+        return FileResponse(path, filename=artifact.name, media_type=media_type(artifact), headers=headers)
 
     return download
 
 
-def _linked(app: Backburner, artifact_id: str, token: str) -> Any:
+def _linked(app: Backburner, artifact_id: str, token: str) -> tuple[Artifact, Path]:
     Links(app.store, "", 0).check(artifact_id, token)
-    return app.store.artifact(artifact_id)
+    artifact = app.store.artifact(artifact_id)
+    return artifact, artifact_file(app.data_dir, artifact)
 
 
 # -- checks in front -------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ class HostAndOrigin:
         host, origin = headers.get("host"), headers.get("origin")
         if not self._is_allowed(host):
             response = PlainTextResponse("Invalid Host header\n", status_code=421)
-        elif origin is not None and not self._is_allowed(urlsplit(origin).netloc):
+        elif origin is not None and not self._is_allowed(_netloc(origin)):
             response = PlainTextResponse("Invalid Origin header\n", status_code=403)
         else:
             await self._app(scope, receive, send)
@@ -213,6 +212,13 @@ class HostAndOrigin:
         host = netloc.lower()
         name, _, port = host.rpartition(":")
         return host in self._allowed or (port.isdigit() and name in self._allowed)
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None  # it is no URL
 
 
 class UnreadStreams:

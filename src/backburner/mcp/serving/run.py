@@ -11,8 +11,12 @@ import anyio
 from ...app import Backburner
 from ...errors import ConfigError
 from ..adapters.servers import framework_of
+from .connections import Connections
 from .framing import Framing, lsp_stdio
 from .tokens import verifier_of
+
+#: The exit code of a server that could not begin, as Uvicorn itself has it.
+_NOT_STARTED = 3
 
 
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
@@ -39,15 +43,33 @@ async def _serve_stdio(server: Any, framing: Framing) -> None:
 def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") -> None:
     """Serve on that address until the process is told to stop. Raises ConfigError: see `check_bind`."""
     import uvicorn
+    from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     from .http import http_app
 
     check_bind(app, host)
-    web = http_app(app, host=host, port=port)
+    bounds = Connections(app.settings.http.max_connections, app.settings.http.idle_timeout_s)
+    web = ProxyHeadersMiddleware(http_app(app, host=host, port=port))  # type: ignore[arg-type]
+    config = uvicorn.Config(
+        bounds.counting(web),  # type: ignore[arg-type]
+        proxy_headers=False,  # as above, within the counting
+        host=host,
+        port=port,
+        log_level=log_level,
+        lifespan="on",
+        timeout_keep_alive=max(1, int(app.settings.http.idle_timeout_s)),
+    )
+    config.load()
+    config.http_protocol_class = bounds.bounding(config.http_protocol_class)
+    server = uvicorn.Server(config)
     try:
-        uvicorn.run(web, host=host, port=port, log_level=log_level, lifespan="on")
+        server.run()
+    except KeyboardInterrupt:
+        pass  # it has ended in order before it said so
     finally:
         app.close()
+    if not server.started:
+        sys.exit(_NOT_STARTED)
 
 
 def check_bind(app: Backburner, host: str) -> None:

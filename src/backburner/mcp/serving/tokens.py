@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,10 @@ from mcp.server.auth.provider import AccessToken
 from ...config import Settings
 from ...errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
+#: How often the file of static tokens is looked at, at most.
+_LOOK_AGAIN_S = 0.5
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _SYMMETRIC = ("HS256", "HS384", "HS512")
 
@@ -37,32 +42,69 @@ class StaticTokens:
     scopes; `#` begins a comment. The name is the client id, so two tokens of one name share
     their tasks. Tokens must be long and random, for the hash is plain SHA-256.
 
+    A file that was changed or replaced is read again within a second. One that cannot be read, or
+    is not well formed, is logged, and the tokens stay as they were.
+
         alice   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
         ci-bot  sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752  tasks
     """
 
     def __init__(self, path: str | Path) -> None:
         """Raises ConfigError, naming the line."""
-        self._tokens: list[tuple[str, str, list[str]]] = []
+        self._path = Path(path).expanduser()
+        self._stamp = self._stamp_now()
+        self._tokens = _read_tokens(self._path)
+        self._looked_at = time.monotonic()
+
+    def _look_again(self) -> None:
+        """Read the file anew if it is another than the one that was read last."""
+        if time.monotonic() - self._looked_at < _LOOK_AGAIN_S:
+            return
+        self._looked_at = time.monotonic()
+        stamp = self._stamp_now()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
         try:
-            lines = Path(path).expanduser().read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(setting="http.auth.tokens", reason=str(error)) from error
-        for number, line in enumerate(lines, 1):
-            parts = line.partition("#")[0].split()
-            if not parts:
-                continue
-            if len(parts) < 2 or len(parts[1]) != len(hash_token("")) or not parts[1].startswith("sha256:"):
-                reason = f"line {number} of {path} is not `name sha256:<64 hex digits> [scopes]`"
-                raise ConfigError(setting="http.auth.tokens", reason=reason)
-            self._tokens.append((parts[0], parts[1].lower(), parts[2:]))
+            self._tokens = _read_tokens(self._path)
+        except ConfigError as error:
+            logger.error("The tokens stay as they were: %s", error)
+        else:
+            logger.info("%d tokens were read from %s", len(self._tokens), self._path)
+
+    def _stamp_now(self) -> tuple[int, ...]:
+        """What differs when the file was written or replaced; nothing when it is gone."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        self._look_again()
         given, found = hash_token(token), None
         for name, known, scopes in self._tokens:  # all of them, so that the time tells nothing
             if hmac.compare_digest(given, known):
                 found = AccessToken(token=token, client_id=name, scopes=scopes, subject=name)
         return found
+
+
+def _read_tokens(path: Path) -> list[tuple[str, str, list[str]]]:
+    """The name, hash and scopes on each line. Raises ConfigError, naming the line."""
+    tokens: list[tuple[str, str, list[str]]] = []
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(setting="http.auth.tokens", reason=str(error)) from error
+    for number, line in enumerate(lines, 1):
+        parts = line.partition("#")[0].split()
+        if not parts:
+            continue
+        if len(parts) < 2 or len(parts[1]) != len(hash_token("")) or not parts[1].startswith("sha256:"):
+            reason = f"line {number} of {path} is not `name sha256:<64 hex digits> [scopes]`"
+            raise ConfigError(setting="http.auth.tokens", reason=reason)
+        tokens.append((parts[0], parts[1].lower(), parts[2:]))
+    return tokens
 
 
 class JwtTokens:

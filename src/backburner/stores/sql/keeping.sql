@@ -1,17 +1,20 @@
 -- The keeper's sweeps, and what estimates learn from. Runs on both.
 
 -- name: keep
--- Become or stay the keeper. No row comes back while somebody else holds it.
+-- Become or stay the keeper. No row comes back while somebody else holds it. What ends far later than it could
+-- if it was written now is of a clock that was set back.
 INSERT INTO keeper (only_one, holder, expires_at) VALUES (1, :holder, :expires_at)
 ON CONFLICT (only_one) DO UPDATE SET holder = :holder, expires_at = :expires_at
-    WHERE keeper.holder = :holder OR keeper.expires_at <= :now
+    WHERE keeper.holder = :holder OR keeper.expires_at <= :now OR keeper.expires_at > :too_late
 RETURNING holder;
 
--- name: stale_attempts
-SELECT t.task_id, t.attempt, t.worker_id FROM tasks t
+-- name: leases
+SELECT t.task_id, t.attempt, t.worker_id, a.heartbeat_at, t.timeout_at - a.started_at AS limit_ms FROM tasks t
 JOIN attempts a ON a.task_id = t.task_id AND a.attempt = t.attempt
-WHERE t.state IN ({leased}) AND a.heartbeat_at < :heartbeat_before
-ORDER BY a.heartbeat_at LIMIT :limit;
+WHERE t.state IN ({leased});
+
+-- name: heartbeat
+SELECT heartbeat_at FROM attempts WHERE task_id = :task_id AND attempt = :attempt;
 
 -- name: attempts_of_worker
 SELECT task_id, attempt, worker_id FROM tasks WHERE state IN ({leased}) AND worker_id = :worker_id;
@@ -22,8 +25,9 @@ SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL;
 -- name: make_ready
 UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now RETURNING task_id, queue;
 
--- name: overdue
-SELECT task_id FROM tasks WHERE state IN ({leased}) AND timeout_at < :before LIMIT :limit;
+-- name: make_ready_what_is_of_another_clock
+-- What was put off at a moment that is still to come was put off by a clock that was set back since.
+UPDATE tasks SET ready_at = NULL WHERE ready_at > :now AND updated_at > :later RETURNING task_id, queue;
 
 -- name: expiring
 -- What a worker holds is left alone until it is finished.
@@ -60,3 +64,7 @@ DELETE FROM runtimes WHERE tool_name = :tool_name AND (ended_at, task_id) <= (
     SELECT ended_at, task_id FROM runtimes WHERE tool_name = :tool_name
     ORDER BY ended_at DESC, task_id DESC LIMIT 1 OFFSET :keep)
 RETURNING task_id;
+
+-- name: rewrite_secret
+-- A write that changes nothing: it shows that one is possible.
+UPDATE store_secret SET secret = secret;

@@ -16,9 +16,22 @@ ORDER BY seq LIMIT :limit FOR UPDATE SKIP LOCKED;
 -- name: expired_before
 SELECT task_id, seq FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
+-- name: task_heads
+-- The ids are a JSON array, so that the statement is the same for any number of them.
+SELECT task_id, owner, state, attempt, updated_at FROM tasks
+WHERE task_id IN (SELECT value FROM json_array_elements_text(:task_ids) AS ids (value));
+
 -- name: lock_task
 SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
 FROM tasks WHERE task_id = :task_id FOR UPDATE;
+
+-- name: end_silent_clients
+-- Ours that are in the middle of a transaction and have sent nothing for so long. The server itself ends only those
+-- that fell silent between two statements, not within what they sent together.
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = 'backburner'
+  AND xact_start IS NOT NULL AND wait_event = 'ClientRead'
+  AND clock_timestamp() - state_change > interval '5 seconds';
 
 -- name: notify
 SELECT pg_notify('backburner', :topics);

@@ -18,9 +18,20 @@ ORDER BY seq LIMIT :limit;
 SELECT task_id, seq FROM tasks INDEXED BY tasks_expired
 WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
+-- name: task_heads
+-- The ids are a JSON array, so that the statement is the same for any number of them.
+SELECT task_id, owner, state, attempt, updated_at FROM tasks
+WHERE task_id IN (SELECT value FROM json_each(:task_ids));
+
 -- name: lock_task
 SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
 FROM tasks WHERE task_id = :task_id;
+
+-- name: move_retries
+UPDATE tasks SET ready_at = ready_at + :by_ms, updated_at = updated_at + :by_ms WHERE ready_at IS NOT NULL;
+
+-- name: move_expiry
+UPDATE tasks SET expires_at = expires_at + :by_ms WHERE expires_at IS NOT NULL;
 
 -- name: list_state
 SELECT t.* FROM task_summary t WHERE t.state = :state

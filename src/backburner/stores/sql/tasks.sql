@@ -55,7 +55,7 @@ SELECT count(*) AS position FROM (
 SELECT * FROM task_whole WHERE task_id = :task_id;
 
 -- name: task_head
-SELECT owner, state, attempt FROM tasks WHERE task_id = :task_id;
+SELECT task_id, owner, state, attempt, updated_at FROM tasks WHERE task_id = :task_id;
 
 -- name: find_external
 SELECT * FROM task_whole WHERE owner = :owner AND external_id = :external_id;

@@ -53,7 +53,8 @@ class Work:
         return self.until(task_id, lambda task: task.finished).task
 
     def until(self, task_id: str, condition: Callable[[Task], bool]) -> TaskStatus:
-        status = self.service.wait(task_id, PATIENCE_S, until=condition)
+        owner = self.store.head(task_id).owner
+        status = self.service.wait(task_id, PATIENCE_S, owner=owner, until=condition)
         assert condition(status.task), f"still {status.task.state} after {PATIENCE_S:g} s: {status.task}"
         return status
 

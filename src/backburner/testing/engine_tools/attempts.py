@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 from ...context import TaskContext
@@ -17,6 +19,14 @@ from .base import app
 def succeed_at(attempt: int, ctx: TaskContext) -> int:
     if ctx.attempt < attempt:
         raise ConnectionError(f"attempt {ctx.attempt} of {attempt}")
+    return ctx.attempt
+
+
+@app.tool(retries=Retry(max_attempts=2, backoff_s=3, on=("ConnectionError",)))
+def succeed_later(ctx: TaskContext) -> int:
+    """Fail once, and succeed after a while."""
+    if ctx.attempt == 1:
+        raise ConnectionError("try again later")
     return ctx.attempt
 
 
@@ -40,36 +50,40 @@ def run_until(folder: str, ctx: TaskContext) -> int:
 
 
 @app.tool(retries=Retry(max_attempts=1000, backoff_s=0.01, max_backoff_s=0.05, on=("*",)))
-def marked(kind: str, marks: str, seconds: float, ctx: TaskContext) -> str:
-    """Work of a kind, and leave a mark for each moment in which this attempt was at work."""
-    mark = _mark(marks, ctx)
-    mark()
-    if kind == "quick":
-        return kind
-    if kind == "child":
-        # The shell says itself that it is at work, so that one that outlives its runner is seen.
-        script = 'while :; do echo "$1 $2 $(date +%s%N)" >>"$3"; sleep 0.01; done'
-        command = ["timeout", str(seconds), "sh", "-c", script, "sh", ctx.task_id, str(ctx.attempt), marks]
-        subprocess.run(command, check=False, start_new_session=True)
-    if kind == "checkpoint":
-        for step in range(ctx.checkpoint_data or 0, 5):
-            mark()
-            ctx.checkpoint(step + 1)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        ctx.progress(percent=50)
-        time.sleep(0.005)
-        mark()
-        ctx.raise_if_cancelled()
+def ledgered(kind: str, ledger: str, seconds: float, ctx: TaskContext) -> str:
+    """Work of a kind, with the task's lock in the ledger held for as long as any process of it is at work."""
+    with _locked(Path(ledger), ctx) as lock:
+        if kind == "quick":
+            return kind
+        if kind == "child":
+            # It has the lock as well, so that one that outlives its runner is seen.
+            subprocess.run(["sleep", str(seconds)], check=False, start_new_session=True, pass_fds=[lock])
+        if kind == "checkpoint":
+            for step in range(ctx.checkpoint_data or 0, 5):
+                ctx.checkpoint(step + 1)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ctx.progress(percent=50)
+            time.sleep(0.005)
+            ctx.raise_if_cancelled()
     return kind
 
 
-def _mark(file: str, ctx: TaskContext) -> Callable[[], None]:
-    def mark() -> None:
-        with Path(file).open("a") as marks:
-            marks.write(f"{ctx.task_id} {ctx.attempt} {time.time_ns()}\n")
-
-    return mark
+@contextlib.contextmanager
+def _locked(ledger: Path, ctx: TaskContext) -> Iterator[int]:
+    """Write into the ledger that this attempt begins, and whether another one is still at work."""
+    lock = os.open(ledger / ctx.task_id, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            word = "begin"
+        except BlockingIOError:
+            word = "overlap"
+        with (ledger / "ledger").open("a") as lines:
+            lines.write(f"{word} {ctx.task_id} {ctx.attempt}\n")
+        yield lock
+    finally:
+        os.close(lock)
 
 
 @app.tool

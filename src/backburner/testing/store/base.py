@@ -10,7 +10,8 @@ import pytest
 
 from ... import json_text
 from ...clock import Clock
-from ...store import Asked, Lease, Registered, Started, Store, Submission
+from ...reports import Asked, Registered, Started
+from ...store import Lease, Store, Submission
 from ...stores import open_store
 from ...task import Artifact, InputRequest, NewTask, Retry, TaskError, new_task_id
 from ..clock import FakeClock

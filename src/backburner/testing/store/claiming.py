@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...lifecycle import State
-from ...store import HandedBack, Lease, LeaseView, Store, Succeeded
+from ...reports import HandedBack, Succeeded
+from ...store import Lease, LeaseView, Store
 from ...task import Worker
 from ..clock import FakeClock
 from .base import QUEUE, WithWork, Work

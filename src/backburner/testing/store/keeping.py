@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from dataclasses import replace
 
 import pytest
 
 from ...errors import TaskNotFound
 from ...lifecycle import State
-from ...store import Checkpointed, Failed, Logged, Runtime, Started, Store, Succeeded
+from ...reports import Checkpointed, Failed, Logged, Started, Succeeded
+from ...store import HeldLease, Runtime, Store
 from ...task import LogLine, Retry
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, WithWork, Work
@@ -22,23 +23,23 @@ class Keeping(WithWork):
     ) -> None:
         silent, alive = work.started(worker="w1"), work.started(worker="w2")
         waiting = work.queued()
+        before = store.leases()
         clock.advance(30)
         store.heartbeat([alive], [])
-        assert store.lose(heartbeat_before=clock.now_ms()) == [silent.task_id]
+        assert store.lose(silent=before) == [silent.task_id]
         task = store.get(silent.task_id)
         assert (task.state, task.failures) == (State.QUEUED, 1)
         assert store.attempts(silent.task_id)[0].error == task.error
         assert task.error is not None
         assert task.error.type == "worker_lost"
         assert (work.state(alive.task_id), work.state(waiting)) == (State.RUNNING, State.QUEUED)
-        assert store.lose(heartbeat_before=clock.now_ms()) == []
+        assert store.lose(silent=before) == []
 
     def test_a_lost_attempt_without_a_further_try_has_failed(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:
         lease = work.started(retry=Retry(max_attempts=1))
-        clock.advance(1)
-        store.lose(heartbeat_before=clock.now_ms())
+        store.lose(silent=store.leases())
         task = store.get(lease.task_id)
         assert task.state is State.FAILED
         assert task.error is not None
@@ -49,8 +50,7 @@ class Keeping(WithWork):
     ) -> None:
         lease = work.started()
         store.cancel(lease.task_id)
-        clock.advance(1)
-        store.lose(heartbeat_before=clock.now_ms())
+        store.lose(silent=store.leases())
         assert work.state(lease.task_id) == State.CANCELLED
 
     def test_the_tasks_of_a_worker_that_is_known_to_be_gone_are_lost_at_once(
@@ -60,38 +60,37 @@ class Keeping(WithWork):
         assert store.lose(workers=["w1", "unknown"]) == [gone.task_id]
         assert (work.state(gone.task_id), work.state(alive.task_id)) == (State.QUEUED, State.RUNNING)
 
-    def test_no_more_than_the_limit_is_lost_at_a_time(
+    def test_a_lease_says_when_it_was_heard_of_and_how_long_it_may_take(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:
-        leases = [work.started() for _ in range(5)]
-        clock.advance(1)
-        lost = [store.lose(heartbeat_before=clock.now_ms(), limit=2) for _ in range(4)]
-        assert [len(bite) for bite in lost] == [2, 2, 1, 0]
-        assert sorted(chain(*lost)) == sorted(lease.task_id for lease in leases)
+        lease = work.claimed(worker="w1")
+        claimed = HeldLease(lease.task_id, 1, "w1", clock.now_ms(), None)
+        assert store.leases() == [claimed]
+        clock.advance(5)
+        store.report(lease, Started(timeout_at=clock.now_ms() + 9000))
+        store.heartbeat([lease], [])
+        assert store.leases() == [replace(claimed, heartbeat_at=clock.now_ms(), limit_ms=9000)]
+        store.report(lease, Succeeded("1"))
+        assert store.leases() == []
 
     # -- time limits
 
-    def test_a_task_that_nobody_ended_in_time_times_out(
-        self, store: Store, work: Work, clock: FakeClock
-    ) -> None:
-        lease, other = work.claimed(), work.started()
-        store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
-        clock.advance(2)
-        assert store.time_out() == []  # its holder gets the time to end it itself
-        clock.advance(120)
-        assert store.time_out() == [lease.task_id]
+    def test_a_task_that_nobody_ended_in_time_times_out(self, store: Store, work: Work) -> None:
+        lease, other, cancelled = work.started(), work.started(), work.started()
+        store.cancel(cancelled.task_id)
+        leases = {held.task_id: held for held in store.leases()}
+        overdue = [leases[lease.task_id], leases[cancelled.task_id]]
+        assert store.time_out(overdue) == [lease.task_id, cancelled.task_id]
         assert (work.state(lease.task_id), work.state(other.task_id)) == (State.TIMED_OUT, State.RUNNING)
-        assert store.time_out() == []
+        assert work.state(cancelled.task_id) == State.CANCELLED
+        assert store.time_out(overdue) == []
 
-    def test_the_time_limit_of_an_attempt_does_not_bind_the_next(
-        self, store: Store, work: Work, clock: FakeClock
-    ) -> None:
-        lease = work.claimed()
-        store.report(lease, Started(timeout_at=clock.now_ms() + 1000))
+    def test_the_time_limit_of_an_attempt_does_not_bind_the_next(self, store: Store, work: Work) -> None:
+        lease = work.started()
+        overdue = store.leases()
         store.lose(workers=["w1"])
         work.start(work.claim(lease.task_id))
-        clock.advance(120)
-        assert store.time_out() == []
+        assert store.time_out(overdue) == []
 
     # -- expiry
 
@@ -215,6 +214,13 @@ class Keeping(WithWork):
         clock.advance(1)
         assert store.keep("b", lease_s=10)
         assert not store.keep("a", lease_s=10)
+
+    def test_a_keeper_s_time_is_not_longer_when_the_clock_is_set_back(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        assert store.keep("a", lease_s=10)
+        clock.set_wall_clock(-7200)
+        assert store.keep("b", lease_s=10)
 
     def test_a_task_that_was_lost_goes_to_the_next_worker(self, store: Store, work: Work) -> None:
         lease = work.started()

@@ -8,7 +8,8 @@ from itertools import chain
 
 from ...clock import SystemClock
 from ...lifecycle import State
-from ...store import Started, Store, Succeeded
+from ...reports import Started, Succeeded
+from ...store import Store
 from ..clock import FakeClock
 from ..processes import Start, values_of
 from .base import QUEUE, WithWork, Work, new_task

@@ -10,7 +10,8 @@ import pytest
 
 from ...errors import ArtifactNotFound, TaskNotFound
 from ...lifecycle import State
-from ...store import Failed, Logged, QueueDepth, Store, Succeeded, TaskQuery
+from ...reports import Failed, Logged, Succeeded
+from ...store import QueueDepth, Store, TaskQuery
 from ...task import LogLine, TaskHead, new_task_id
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, TWICE_MORE, WithWork, Work
@@ -137,12 +138,15 @@ class Reading(WithWork):
 
     def test_the_head_says_what_the_whole_task_says(self, store: Store, work: Work) -> None:
         lease = work.started({"a": 1}, owner="bob", retry=TWICE_MORE)
-        assert store.head(lease.task_id) == TaskHead(lease.task_id, "bob", State.RUNNING, 1)
+        now = store.get(lease.task_id).updated_at
+        assert store.head(lease.task_id) == TaskHead(lease.task_id, "bob", State.RUNNING, 1, now)
         store.cancel(lease.task_id)
         assert store.head(lease.task_id).state is State.CANCEL_REQUESTED
         for task_id in (work.queued(), work.asking().task_id, lease.task_id):
             task = store.get(task_id)
-            assert store.head(task_id) == TaskHead(task_id, task.owner, task.state, task.attempt)
+            assert store.head(task_id) == TaskHead(
+                task_id, task.owner, task.state, task.attempt, task.updated_at
+            )
 
     def test_the_head_of_an_unknown_or_of_anothers_task_is_not_found(self, store: Store, work: Work) -> None:
         task_id = work.queued(owner="ann")
@@ -151,6 +155,12 @@ class Reading(WithWork):
             store.head(task_id, "bob")
         with pytest.raises(TaskNotFound):
             store.head(new_task_id(work.clock.now_ms()))
+
+    def test_the_heads_of_many_tasks_are_those_of_each_that_is_there(self, store: Store, work: Work) -> None:
+        known = [work.queued(), work.asking().task_id]
+        unknown = new_task_id(work.clock.now_ms())
+        assert store.heads([*known, unknown]) == {task_id: store.head(task_id) for task_id in known}
+        assert store.heads([]) == {}
 
     def test_an_unknown_artifact_is_not_found(self, store: Store) -> None:
         with pytest.raises(ArtifactNotFound):
@@ -179,5 +189,5 @@ class Reading(WithWork):
         assert store.count_states() == {}
         assert store.workers() == []
         assert store.runtimes("relax") == []
-        assert store.next_ready_at() is None
+        assert store.ready_in_ms() is None
         assert store.claim([QUEUE], ["w1"]) == []

@@ -8,23 +8,21 @@ import pytest
 
 from ...errors import LeaseLost
 from ...lifecycle import State
-from ...store import (
+from ...reports import (
     Asked,
     Cancelled,
     Change,
     Checkpointed,
     Failed,
     HandedBack,
-    Lease,
     Logged,
     Progressed,
-    Runtime,
     Started,
     Stopping,
-    Store,
     Succeeded,
     TimedOut,
 )
+from ...store import Lease, Runtime, Store
 from ...task import LogLine, Progress
 from ..clock import FakeClock
 from .base import CRASH, OVER, STOPPED, WithWork, Work

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...lifecycle import State
-from ...store import Failed, HandedBack, Store, Succeeded
+from ...reports import Failed, HandedBack, Succeeded
+from ...store import Store
 from ...task import Retry
 from ..clock import FakeClock
 from .base import CRASH, LOST, QUEUE, TWICE_MORE, WithWork, Work
@@ -17,14 +18,15 @@ class Retrying(WithWork):
         store.report(lease, Failed(CRASH))
         task = store.get(lease.task_id)
         assert (task.state, task.failures, task.error) == (State.QUEUED, 1, CRASH)
-        assert task.ready_at == store.next_ready_at() == clock.now_ms() + 10_000
+        assert (task.ready_at, store.ready_in_ms()) == (clock.now_ms() + 10_000, 10_000)
         assert (task.worker_id, task.started_at) == (None, None)
         assert store.claim([QUEUE], ["w1"]) == []
         assert store.make_ready() == []
         clock.advance(10)
+        assert store.ready_in_ms() == 0
         assert store.make_ready() == [lease.task_id]
         assert store.make_ready() == []
-        assert store.next_ready_at() is None
+        assert store.ready_in_ms() is None
         assert work.claim(lease.task_id).attempt == 2
 
     def test_a_claim_takes_retries_that_are_due(self, store: Store, work: Work, clock: FakeClock) -> None:
@@ -42,7 +44,7 @@ class Retrying(WithWork):
         waits = []
         for _ in range(2):
             store.report(work.start(work.claim(task_id)), Failed(CRASH))
-            waits.append((store.next_ready_at() or 0) - clock.now_ms())
+            waits.append(store.ready_in_ms() or 0)
             clock.advance(waits[-1] / 1000)
         store.report(work.start(work.claim(task_id)), Failed(CRASH))
         assert waits == [10_000, 20_000]

@@ -8,7 +8,8 @@ import pytest
 
 from ...errors import NotAllowedNow, TaskNotFound
 from ...lifecycle import State
-from ...store import Asked, Cancelled, Failed, Logged, Stopping, Store, Succeeded, TaskQuery, TimedOut
+from ...reports import Asked, Cancelled, Failed, Logged, Stopping, Succeeded, TimedOut
+from ...store import Store, TaskQuery
 from ...task import NO_RETRY, LogLine, TaskError
 from ..clock import FakeClock
 from .base import CRASH, OVER, QUEUE, STOPPED, TWICE_MORE, WithWork, Work

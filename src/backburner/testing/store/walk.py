@@ -13,20 +13,19 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 
 from ...errors import LeaseLost, NotAllowedNow
 from ...lifecycle import LEASED, TERMINAL, TRANSITIONS, Signal, State, next_state
-from ...store import (
+from ...reports import (
     Asked,
     Cancelled,
     Change,
     Failed,
     HandedBack,
-    Lease,
     Outcome,
     Started,
     Stopping,
-    Store,
     Succeeded,
     TimedOut,
 )
+from ...store import Lease, Store
 from ...task import NO_RETRY, Event, Retry
 from ..clock import FakeClock
 from .base import CRASH, LOST, OVER, STOPPED, TWICE_MORE, WithWork, Work

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ...clock import SystemClock
-from ...store import ANYTHING, Asked, Logged, Progressed, Store, Succeeded, Watch
+from ...reports import Asked, Logged, Progressed, Succeeded
+from ...store import ANYTHING, Store, Watch
 from ...task import LogLine, Progress
 from ..clock import FakeClock
 from ..processes import Start, running

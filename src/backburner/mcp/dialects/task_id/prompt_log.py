@@ -23,9 +23,10 @@ from typing import Any
 from ....clock import Clock, SystemClock
 from ....config import Settings
 from ....errors import TaskNotFound
+from ....folders import make_private
 from ....lifecycle import State
 from ....store import Store
-from ....task import Task
+from ....task import Task, TaskHead
 from ....times import from_iso, iso
 from .wire import FINISHED, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
 
@@ -110,14 +111,17 @@ class PromptLog:
     def catch_up(self) -> list[str]:
         """Bring both files up to date with the store; the ids of the tasks that got their line now.
 
-        Each line is on disk before the task file says that its task is over.
+        Each line is on disk before the task file says that its task is over. One read tells which
+        tasks have moved on, however many are unfinished; only those are read whole.
         """
         if not self._is_anything_unfinished():
             return []
         written: list[str] = []
         with self._locked() as state:
-            for entry in self._own(state, UNFINISHED):
-                known = self._known(entry)
+            entries = self._own(state, UNFINISHED)
+            heads = self._store.heads([entry["taskId"] for entry in entries if entry["taskId"] is not None])
+            for entry in entries:
+                known = self._known(entry, heads)
                 if known is not None:
                     entry.update(known)
                 elif self._clock.now_ms() - from_iso(entry["enteredAt"]) > _ABANDONED_MS:
@@ -148,11 +152,14 @@ class PromptLog:
         self._nothing_in = stamp
         return False
 
-    def _known(self, entry: Entry) -> Entry | None:
-        """What the store says of an entry's task; None when it was not submitted (yet)."""
+    def _known(self, entry: Entry, heads: Mapping[str, TaskHead]) -> Entry | None:
+        """What is new of an entry's task; None when it was not submitted (yet)."""
         if entry["taskId"] is None:
             task = self._store.find(entry["id"], entry["owner"])
             return None if task is None else _shown(task)
+        head = heads.get(entry["taskId"])
+        if head is not None and STATUS[head.state] == entry["status"]:
+            return {}
         try:
             return _shown(self._store.get(entry["taskId"]))
         except TaskNotFound:  # it expired and was forgotten while nobody looked
@@ -206,7 +213,7 @@ class PromptLog:
     @contextmanager
     def _locked(self) -> Iterator[Content]:
         """The content of the task file, for this writer alone; what is changed in it is written back."""
-        self.state_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.state_path.parent)
         fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -236,7 +243,7 @@ class PromptLog:
         draft = self.state_path.with_name(f".{self.state_path.name}.new")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as out:
-            json.dump(state, out, ensure_ascii=False, indent=1)
+            out.write(_text(state))
             out.flush()
             os.fsync(out.fileno())
         draft.replace(self.state_path)
@@ -281,6 +288,17 @@ def result_text(task: Task) -> str:
             texts = [block["text"] for block in result.get("content", ()) if block.get("type") == "text"]
             return "\n\n".join(texts)
     return f"```json\n{json.dumps(result, ensure_ascii=False, indent=2)}\n```"
+
+
+def _text(state: Content) -> str:
+    """The task file: a line for each entry. (`indent` would do it too, but many times slower.)"""
+    entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in state[TASKS_KEY])
+    others = "".join(
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n"
+        for key, value in state.items()
+        if key != TASKS_KEY
+    )
+    return f"{{{others}{json.dumps(TASKS_KEY)}: [\n{entries}\n]}}\n"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -12,6 +12,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 
 from ....errors import BackburnerError, TaskNotFound
 from ....service import TaskStatus
+from ....task_request import MAX_KEY_CHARS, check_text
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...following import follow
@@ -62,7 +63,7 @@ class TaskId(ServerDialect):
         inputs, and what `submit` raises.
         """
         await self._access.ready()
-        task_id: str = request_meta(call.ctx)[TASK_ID_KEY]
+        task_id = check_text(f"_meta.{TASK_ID_KEY}", request_meta(call.ctx)[TASK_ID_KEY], MAX_KEY_CHARS)
         run, owner = self._access.service.aio.run, owner_of_request()
         await run(self._log.enter, task_id, owner, call.spec.name)
         try:

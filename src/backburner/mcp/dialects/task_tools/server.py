@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest
 from ....lifecycle import State
@@ -32,6 +32,9 @@ from .wire import (
     TAIL_TASK_LOGS,
     WAIT_FOR_TASK,
 )
+
+if TYPE_CHECKING:
+    from ....schema_check import SchemaCheck
 
 _LONGEST_WAIT_S = 300.0
 _WAIT_S = 45.0
@@ -72,7 +75,7 @@ class TaskTools(ServerDialect):
         It is there within the client's patience.
         """
         try:
-            _check(listed, arguments)
+            _check(name, listed, arguments)
             await self._access.ready()
             patience_s = client_patience_s(ctx, self._access.settings)
             body = await self._handlers[name](_in_time(listed, arguments, patience_s))
@@ -259,14 +262,21 @@ def _in_time(
     return {**arguments, "timeout_s": min(asked, patience_s)}
 
 
-def _check(listed: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
+def _check(name: str, listed: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    # By the first error: the schemas name the size of a list before its parts, which may be a great many.
+    broken = _schema_check(name).complaint(arguments, of_errors=1)
+    if broken is not None:
+        where = "/".join(map(str, broken.path)) or "the top level"
+        # What stands for a tool's inputs may be a secret, as far as anybody knows here.
+        reason = f"it breaks the rule {broken.rule!r}" if "inputs" in broken.path else broken.message
+        raise InvalidInputs(tool_name=listed["name"], field=where, reason=reason)
 
-    error = best_match(Draft202012Validator(listed["inputSchema"]).iter_errors(arguments))
-    if error is not None:
-        where = "/".join(str(part) for part in error.absolute_path) or "the top level"
-        raise InvalidInputs(tool_name=listed["name"], field=where, reason=error.message[:300])
+
+@cache
+def _schema_check(name: str) -> SchemaCheck:
+    from ....schema_check import SchemaCheck
+
+    return SchemaCheck(SCHEMAS[name].inputs)
 
 
 def _moment(name: str, text: str | None) -> int | None:

@@ -6,6 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....lifecycle import State
+from ....task_request import (
+    MAX_KEY_CHARS,
+    MAX_REASON_CHARS,
+    MAX_TAG_CHARS,
+    MAX_TAGS,
+    MOST_RESOURCES,
+    PRIORITIES,
+)
+from ....times import LONGEST_S
 
 SUBMIT_TASK = "submit_task"
 GET_TASK_STATUS = "get_task_status"
@@ -63,8 +72,18 @@ TEXTS: Schema = {"type": "array", "items": TEXT}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
 TASK_ID = _said({"type": "string", "maxLength": 256}, "The id of the task: tsk_…")
 CURSOR: Schema = {"type": ["string", "null"], "maxLength": 2048}
-AMOUNT: Schema = {"type": ["number", "null"], "exclusiveMinimum": 0}
-WHOLE_AMOUNT: Schema = {"type": ["integer", "null"], "exclusiveMinimum": 0}
+KEY_OR_NULL: Schema = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_KEY_CHARS}
+TAGS: Schema = {
+    "type": ["array", "null"],
+    "maxItems": MAX_TAGS,
+    "items": {"type": "string", "minLength": 1, "maxLength": MAX_TAG_CHARS},
+}
+
+
+def _amount(kind: str, most: float | None) -> Schema:
+    """A number above 0, or none."""
+    return {"type": [kind, "null"], "exclusiveMinimum": 0, "maximum": most}
+
 
 _STATUS = _object(
     ["task_id", "state", "tool_name", "attempt", "queue", "submitted_at", "updated_at", "cancel_requested"],
@@ -109,24 +128,25 @@ SCHEMAS: dict[str, TaskToolSchema] = {
                 {
                     **_inputs(
                         [],
-                        resource_class=_said(TEXT_OR_NULL, "The queue, such as cpu_standard"),
-                        max_runtime_s=AMOUNT,
-                        cpu=AMOUNT,
-                        memory_mb=WHOLE_AMOUNT,
-                        scratch_mb=WHOLE_AMOUNT,
+                        resource_class=_said(KEY_OR_NULL, "The queue, such as cpu_standard"),
+                        max_runtime_s=_amount("number", MOST_RESOURCES.max_runtime_s),
+                        cpu=_amount("number", MOST_RESOURCES.cpu),
+                        memory_mb=_amount("integer", MOST_RESOURCES.memory_mb),
+                        scratch_mb=_amount("integer", MOST_RESOURCES.scratch_mb),
                     ),
                     "type": ["object", "null"],
                 },
-                "Limits of this task, where they differ from the tool's",
+                "Limits of this task, where they are to be narrower than the tool's and the server's",
             ),
-            ttl_s=_said(AMOUNT, "How long the task and its result are kept"),
+            ttl_s=_said(_amount("number", LONGEST_S), "How long the task and its result are kept"),
             idempotency_key=_said(
-                TEXT_OR_NULL, "A key of your choice that makes repeating this call harmless"
+                KEY_OR_NULL, "A key of your choice that makes repeating this call harmless"
             ),
-            priority=_said(WHOLE_OR_NULL, "Higher goes first; 0 when not given"),
-            tags=_said(
-                {"type": ["array", "null"], "items": TEXT}, "Labels to find the task by, as project:screening"
+            priority=_said(
+                {"type": ["integer", "null"], "minimum": PRIORITIES[0], "maximum": PRIORITIES[-1]},
+                "Higher goes first; 0 when not given",
             ),
+            tags=_said(TAGS, "Labels to find the task by, as project:screening"),
         ),
         _object(
             ["task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"],
@@ -233,10 +253,16 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         """),
         _inputs(
             [],
-            states=_said({"type": ["array", "null"], "items": STATE}, "Only tasks in one of these states"),
-            tool_name=_said(TEXT_OR_NULL, "Only tasks of this tool"),
-            tags_any=_said({"type": ["array", "null"], "items": TEXT}, "Only tasks with one of these tags"),
-            submitted_after=_said(TEXT_OR_NULL, "Only tasks submitted after this time, ISO 8601"),
+            states=_said(
+                {"type": ["array", "null"], "maxItems": 100, "items": STATE},
+                "Only tasks in one of these states",
+            ),
+            tool_name=_said(KEY_OR_NULL, "Only tasks of this tool"),
+            tags_any=_said(TAGS, "Only tasks with one of these tags"),
+            submitted_after=_said(
+                {"type": ["string", "null"], "maxLength": 64},
+                "Only tasks submitted after this time, ISO 8601",
+            ),
             limit=_said({"type": "integer", "minimum": 1, "maximum": 500}, "How many; 50 when not given"),
             cursor=CURSOR,
         ),
@@ -252,7 +278,10 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _inputs(
             ["task_id"],
             task_id=TASK_ID,
-            reason=_said({"type": ["string", "null"], "maxLength": 1000}, "Why, for the record"),
+            reason=_said(
+                {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_REASON_CHARS},
+                "Why, for the record",
+            ),
         ),
         _object(["task_id", "state", "acknowledged"], task_id=TEXT, state=STATE, acknowledged=FLAG),
         read_only=False,

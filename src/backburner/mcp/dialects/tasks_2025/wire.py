@@ -11,7 +11,7 @@ import mcp_types as types
 from ....lifecycle import State
 from ....service import TaskStatus
 from ....task import Task
-from ....times import iso
+from ....times import LONGEST_S, iso
 from ...status_words import status_message
 
 #: The one revision of the protocol that has them, which is also how clients and servers name this dialect.
@@ -88,8 +88,9 @@ def asked_for(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def ttl_s(asked: Mapping[str, Any]) -> float | None:
+    """The time to live that was asked for; what is longer than any is as long as any."""
     ttl = asked.get("ttl")
-    return None if ttl is None else ttl / 1000
+    return None if ttl is None else min(ttl, LONGEST_S * 1000) / 1000
 
 
 def described(tool: dict[str, Any], support: str) -> dict[str, Any]:

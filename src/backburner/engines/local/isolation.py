@@ -1,0 +1,180 @@
+"""How the runners of a supervisor are kept apart: whom each serves, and what it is confined to."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from ...config import IsolationSettings, Settings
+from ...context import scratch_folder
+from ...errors import NotConfined
+from ...folders import tasks_folder
+from ...task import Task
+from . import landlock
+from .confinement import Confinement
+
+_PROBE = "from backburner.engines.local.confinement import leave_network; leave_network()"
+_PROBE_S = 30
+
+
+class Isolation:
+    """What the settings ask for. Raises NotConfined when this machine cannot give it.
+
+    Where a runner is confined to the folder of its task, it serves no other. Else it may serve all
+    tasks of one owner.
+    """
+
+    def __init__(self, settings: Settings, store_url: str, data_dir: Path) -> None:
+        require(settings)
+        self._asked = asked = settings.isolation
+        self._tasks_folder = tasks_folder(data_dir)
+        self._users = _users(asked.users)
+        self._hidden = tuple(os.path.realpath(path) for path in _private_files(store_url, data_dir))
+        self._writable = tuple(os.path.realpath(path) for path in asked.writable)
+        #: Whether each task has a runner of its own.
+        self.for_each_task = bool(self._users) or asked.files == "task"
+        if self._users:  # they pass through, and see nothing of what is there
+            self._tasks_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (data_dir, self._tasks_folder):
+                folder.chmod(0o711)
+
+    def tenant(self, task: Task) -> str:
+        """Whom a runner for this task serves: it gets no task of another tenant."""
+        return f"{task.owner} {task.task_id} {task.attempt}" if self.for_each_task else task.owner
+
+    def confine(self, task: Task, worker_number: int) -> Confinement | None:
+        """What the runner for this task is confined to; None for nothing. Its folder is made for it."""
+        asked = self._asked
+        if not (self.for_each_task or asked.no_new_privileges or asked.network == "none"):
+            return None
+        folder, user = self._tasks_folder / task.task_id, None
+        if self.for_each_task:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._users:
+            user = self._users[worker_number % len(self._users)]
+            _give(folder, *user)
+        return Confinement(
+            folder=str(folder) if self.for_each_task else "",
+            scratch=str(scratch_folder(folder, task.attempt)),
+            user=user,
+            no_new_privileges=asked.no_new_privileges,
+            own_network=asked.network == "none",
+            own_files=asked.files == "task",
+            writable=self._writable,
+            hidden=self._hidden,
+        )
+
+    def release(self, confinement: Confinement | None) -> None:
+        """Its runner is gone: whoever gets its user next cannot reach the folder."""
+        if confinement is not None and confinement.user is not None:
+            _take_back(Path(confinement.folder))
+
+
+def require(settings: Settings) -> None:
+    """Raise NotConfined, naming the setting, when this machine cannot give what it asks for."""
+    asked, workers = settings.isolation, sum(queue.workers for queue in settings.queues.values())
+    lacking = missing(asked)
+    if not lacking and "-" in asked.users and len(users := _users(asked.users)) < workers:
+        lacking["isolation.users"] = f"{asked.users} are {len(users)} users for {workers} workers"
+    for setting, reason in lacking.items():
+        raise NotConfined(engine="local", setting=setting, reason=reason)
+
+
+def missing(asked: IsolationSettings) -> dict[str, str]:
+    """What of it this machine cannot give: the name of the setting, and why."""
+    found, root = {}, os.geteuid() == 0
+    if asked.users and not root:
+        found["isolation.users"] = "only root can give runners another user; start the supervisor as root"
+    elif asked.users and not all(user for user, _ in _users(asked.users) or [(0, 0)]):
+        found["isolation.users"] = f"{asked.users!r} is root, whom nothing confines, or nobody at all"
+    if asked.network == "none" and root and not asked.users:
+        found["isolation.network"] = "root can take any network that it likes; set isolation.users as well"
+    elif asked.network == "none" and (reason := network_missing()):
+        found["isolation.network"] = reason
+    if asked.files == "task" and landlock.version() < landlock.OLDEST_VERSION:
+        has = f"version {landlock.version()} of it" if landlock.version() else "none"
+        found["isolation.files"] = (
+            f"it takes Landlock of Linux 6.2 (version {landlock.OLDEST_VERSION}), and this kernel has {has}"
+        )
+    return found
+
+
+def available() -> list[str]:
+    """The settings of `isolation` that this machine can give."""
+    offers = {
+        "no_new_privileges": True,
+        "users": os.geteuid() == 0,
+        "network": not network_missing(),
+        "files": landlock.version() >= landlock.OLDEST_VERSION,
+    }
+    return [setting for setting, offered in offers.items() if offered]
+
+
+def in_force(asked: IsolationSettings) -> list[str]:
+    """The settings of `isolation` that confine tools."""
+    asks = {
+        "no_new_privileges": asked.no_new_privileges,
+        "users": bool(asked.users),
+        "network": asked.network == "none",
+        "files": asked.files == "task",
+    }
+    return [setting for setting, asks_for_it in asks.items() if asks_for_it]
+
+
+def network_missing() -> str:
+    """Why a process cannot have a network of its own; empty when it can."""
+    probe = subprocess.run(
+        [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=_PROBE_S, check=False
+    )
+    if probe.returncode == 0:
+        return ""
+    said = probe.stderr.strip().splitlines()
+    return f"a network of its own is not allowed here ({said[-1] if said else 'no reason was given'})"
+
+
+def _users(named: str) -> list[tuple[int, int]]:
+    """The numbers of the users and groups that are named; none when there is no such user."""
+    if numbers := re.fullmatch(r"(\d+)(?:-(\d+))?", named):
+        return [(number, number) for number in range(int(numbers[1]), int(numbers[2] or numbers[1]) + 1)]
+    try:
+        user = pwd.getpwnam(named)
+    except KeyError:
+        return []
+    return [(user.pw_uid, user.pw_gid)]
+
+
+def _private_files(store_url: str, data_dir: Path) -> list[str]:
+    """What belongs to the store: no tool has business with it."""
+    file = store_url.removeprefix("sqlite:///")
+    beside = [f"{file}{end}" for end in ("", "-wal", "-shm", ".d")] if file != store_url else []
+    return [*beside, str(data_dir)]
+
+
+def _give(folder: Path, user: int, group: int) -> None:
+    """Let a runner's user work in a task's folder, also where an earlier attempt has kept artifacts."""
+    for place in (folder, folder / "artifacts"):
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:  # it is not there, or no folder: it is not to be given away then
+            continue
+        try:
+            os.fchown(descriptor, user, group)
+        finally:
+            os.close(descriptor)
+
+
+def _take_back(folder: Path) -> None:
+    """Nobody can pass into it, whoever has what is in there."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+        os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+"""Bounds on the connections of an HTTP server: how many there may be, and how long one may be idle."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+)
+
+
+class Connections:
+    """Turns away what is over the number, and ends a connection that has asked for nothing for so long.
+
+    A connection with a request that is being answered is busy, however long that takes: event
+    streams and held calls stay. The server itself ends one only after an answer, and not one
+    that never asks.
+    """
+
+    def __init__(self, most: int, idle_s: float) -> None:
+        self._most = most
+        self._idle_s = idle_s
+        self._open: dict[Any, asyncio.Transport] = {}
+        self._busy: dict[Any, int] = {}
+        self._answered_at: dict[Any, float] = {}
+
+    def bounding(self, protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
+        """The server's protocol, with these bounds around the connections that it makes."""
+        connections = self
+
+        class Bounded(protocol):  # type: ignore[misc, valid-type]
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                super().connection_made(transport)
+                connections.opened(transport)
+
+        return Bounded
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """The same app; while it answers a request, the connection that this came by is busy.
+
+        What changes the client's address, as proxies' headers do, belongs inside of it.
+        """
+
+        async def count_and_serve(scope: Scope, receive: Receive, send: Send) -> None:
+            client = tuple(scope.get("client") or ())
+            self._busy[client] = self._busy.get(client, 0) + 1
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._busy[client] -= 1
+                if not self._busy[client]:
+                    del self._busy[client]
+                    if client in self._open:
+                        self._answered_at[client] = asyncio.get_running_loop().time()
+
+        return count_and_serve
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """A client has connected."""
+        if len(self._open) >= self._most:
+            self._open = {key: one for key, one in self._open.items() if not one.is_closing()}
+        if len(self._open) >= self._most:
+            transport.write(_REFUSAL)
+            transport.close()
+            return
+        client = tuple(transport.get_extra_info("peername") or ())[:2]
+        self._open[client] = transport
+        self._answered_at.pop(client, None)
+        self._look_in(self._idle_s, client, transport)
+
+    def _look_in(self, seconds: float, client: Any, transport: asyncio.Transport) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._end_if_idle, client, transport)
+
+    def _end_if_idle(self, client: Any, transport: asyncio.Transport) -> None:
+        if not transport.is_closing():
+            idle_s = asyncio.get_running_loop().time() - self._answered_at.get(client, float("-inf"))
+            if client in self._busy or idle_s < self._idle_s:
+                left_s = self._idle_s if client in self._busy else self._idle_s - idle_s
+                self._look_in(left_s, client, transport)
+                return
+            transport.close()
+        if self._open.get(client) is transport:
+            del self._open[client]
+            self._answered_at.pop(client, None)

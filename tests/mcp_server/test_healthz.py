@@ -1,0 +1,162 @@
+"""`/healthz` and `doctor` notice whatever keeps tasks from being done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import pytest
+
+from tests.deployment import Deployment, HttpServer
+from tests.mcp_server.harness import connect, deploy
+
+#: Of a database that takes heartbeats, and nothing of what a supervisor has to say of its tasks.
+_REFUSE = """
+CREATE TRIGGER refuse BEFORE INSERT ON task_events WHEN new.signal NOT IN ('submit', 'claim')
+BEGIN SELECT raise(ABORT, 'refused'); END
+"""
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    with deploy(tmp_path, supervisor__lease_grace_s="6", supervisor__heartbeat_s="0.5") as made:
+        yield made
+
+
+async def health(server: HttpServer) -> tuple[int, str]:
+    async with httpx2.AsyncClient(timeout=5) as http:
+        answer = await http.get(f"{server.address}/healthz")
+    return answer.status_code, answer.text
+
+
+async def becomes(server: HttpServer, status: int, said: str, within_s: float = 40) -> None:
+    async with asyncio.timeout(within_s):
+        while (found := await health(server)) != (status, said):
+            await asyncio.sleep(0.2)
+            print(found)
+
+
+def doctor(deployment: Deployment) -> dict[str, Any]:
+    """What the doctor finds, by check; only what is a problem."""
+    words = (
+        "-m",
+        "backburner.cli",
+        "doctor",
+        "--json",
+        "--store",
+        deployment.environment["BACKBURNER_STORE"],
+    )
+    command = deployment.command(program=words)
+    said = subprocess.run(command, env=deployment.environment, capture_output=True, text=True, check=False)
+    findings = json.loads(said.stdout)["findings"]
+    return {one["check"]: one["message"] for one in findings if one["level"] == "problem"}
+
+
+def running_supervisor(deployment: Deployment) -> psutil.Process:
+    found = deployment.supervisor()
+    assert found is not None
+    return found
+
+
+async def test_a_server_that_does_its_work_is_well(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        assert await health(server) == (200, "ok\n")
+        async with connect(server.url, "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 1}))
+            assert await health(server) == (200, "ok\n")
+    assert doctor(deployment) == {}
+
+
+async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            await peer.start("slow", {"n": 100_000})
+            running_supervisor(deployment).send_signal(signal.SIGSTOP)
+            try:
+                await becomes(server, 503, "the supervisor was stopped by a signal\n")
+                assert "a signal has stopped it" in doctor(deployment)["supervisor"]
+            finally:
+                running_supervisor(deployment).send_signal(signal.SIGCONT)
+            await becomes(server, 200, "ok\n")
+
+
+async def test_a_supervisor_whose_writes_are_refused_is_noticed(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 1}))
+            with contextlib.closing(sqlite3.connect(deployment.folder / "tasks.db")) as database:
+                database.execute(_REFUSE)
+                task_id = await peer.start("slow", {"n": 1})
+                await becomes(server, 503, "the store refuses what the supervisor writes\n")
+                assert "cannot write" in doctor(deployment)["supervisor"]
+                database.execute("DROP TRIGGER refuse")
+            await peer.poll(task_id)
+            await becomes(server, 200, "ok\n")
+
+
+async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_work(
+    deployment: Deployment,
+) -> None:
+    obstacle = deployment.data_dir / "supervisor.log"
+    obstacle.mkdir(parents=True)
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            task_id = await peer.start("slow", {"n": 1})
+            await becomes(server, 503, "tasks wait, and nobody works on them\n")
+            assert "nobody works" in doctor(deployment)["supervisor"]
+            obstacle.rmdir()
+            await peer.poll(task_id)
+            await becomes(server, 200, "ok\n")
+
+
+async def test_a_wake_folder_that_cannot_be_made_again_is_noticed(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 1}))
+        wake = deployment.folder / "tasks.db.d" / "wake"
+        shutil.rmtree(wake)
+        wake.touch()
+        await becomes(server, 503, "the wake folder is gone and cannot be made again\n")
+        assert "news" in doctor(deployment)
+        wake.unlink()
+        await becomes(server, 200, "ok\n")
+
+
+async def test_a_store_that_hangs_is_noticed_in_time(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 1}))
+        with contextlib.closing(
+            sqlite3.connect(deployment.folder / "tasks.db", isolation_level=None)
+        ) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await becomes(server, 503, "the store does not answer\n")
+            other.execute("ROLLBACK")
+        await becomes(server, 200, "ok\n")
+
+
+async def test_a_store_that_cannot_be_read_is_noticed(deployment: Deployment) -> None:
+    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
+    with deployment.http() as server:
+        assert await health(server) == (503, "the store cannot be read\n")
+    assert "store" in doctor(deployment)
+
+
+async def test_what_is_wrong_is_told_without_a_token_and_names_nothing(deployment: Deployment) -> None:
+    (deployment.folder / "tokens").write_text("")
+    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
+    deployment.settings["http__auth__tokens"] = str(deployment.folder / "tokens")
+    with deployment.http() as server:
+        status, said = await health(server)
+        assert status == 503
+        assert str(deployment.folder) not in said
