@@ -62,6 +62,8 @@ class Local(Work):
     def end_supervisor(self) -> None:
         """Have it hand back what it has, and wait until it is gone."""
         with contextlib.suppress(psutil.NoSuchProcess):
+            # One that another server of the test started a moment ago has not signed its lock yet.
+            eventually(lambda: self.lock.holder() is None or self.supervisor_pid())
             if pid := self.supervisor_pid():
                 supervisor = psutil.Process(pid)
                 for number in (signal.SIGTERM, signal.SIGINT):

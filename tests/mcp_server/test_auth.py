@@ -131,7 +131,7 @@ def test_the_command_line_refuses_such_an_address(deployment: Deployment) -> Non
     script = "from backburner.cli import main; main()"
     command = [sys.executable, "-c", script, "serve", str(SCRIPT), "--http", "0.0.0.0:0"]
     done = subprocess.run(
-        command, env=deployment.environment, capture_output=True, text=True, timeout=30, check=False
+        command, env=deployment.environment, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 2
     assert "--allow-anonymous" in done.stderr

@@ -78,6 +78,7 @@ async def test_a_server_that_does_its_work_is_well(deployment: Deployment) -> No
 
 
 async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) -> None:
+    deployment.settings["supervisor__lease_grace_s"] = "120"  # nobody takes its place meanwhile
     with deployment.http() as server:
         async with connect(server.url, "2026") as peer:
             await peer.start("slow", {"n": 100_000})
