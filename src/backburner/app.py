@@ -125,7 +125,7 @@ class Backburner:
         run_stdio(self)
 
     def http_app(self, **options: Any) -> Any:
-        """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `adapters.http`."""
+        """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `mcp.serving.http`."""
         from .mcp.serving.http import http_app
 
         return http_app(self, **options)
