@@ -294,6 +294,14 @@ class CallInterrupted(ConnectionLost):
     code = "call_interrupted"
 
 
+class ResultLost(BackburnerError):
+    """
+    The result of {task_id} cannot be had any more: {reason}. {known} Call the tool again if it may run twice.
+    """
+
+    code = "result_lost"
+
+
 class TaskWasCancelled(BackburnerError):
     """Task {task_id} was cancelled, so it has no result."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 APP = HERE / "app.py"
-SEED = HERE / "seed_server.py"
+PLAIN = HERE / "plain_server.py"
 
 
 class Gates:

@@ -12,7 +12,7 @@ from mcp.client import Client
 
 from backburner.client import BackburnerClient, Bridge
 from backburner.config import Settings
-from tests.client.gates import APP, SEED, Gates
+from tests.client.gates import APP, PLAIN, Gates
 from tests.deployment import Deployment
 from tests.services import until
 
@@ -83,11 +83,10 @@ async def the_host(url: str, mode: str, gates: Gates) -> None:
 
 
 async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(deployment: Deployment) -> None:
-    for kind in ("inline", "two-stage"):
-        target = deployment.stdio(str(SEED), kind)
-        async with Bridge(target).serving() as bridge, Client(bridge, mode="legacy") as host:
-            result = await host.call_tool("count", {"n": 2})
-            assert result.content[0].text == "counted to 2"  # type: ignore[union-attr]
+    target = deployment.stdio(PLAIN)
+    async with Bridge(target).serving() as bridge, Client(bridge, mode="legacy") as host:
+        result = await host.call_tool("count", {"n": 2})
+        assert result.content[0].text == "counted to 2"  # type: ignore[union-attr]
 
 
 async def test_a_host_that_goes_away_leaves_the_task_running(deployment: Deployment, gates: Gates) -> None:

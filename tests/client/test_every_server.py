@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
 
 from backburner.client import AsyncTask, BackburnerClient, TasksExtension, Update
-from tests.client.gates import APP, SEED
+from tests.client.gates import APP, PLAIN
 from tests.deployment import Deployment
 
 
@@ -27,23 +30,23 @@ class Way:
 
 
 OLDER = {"mode": "legacy"}
-PLAIN = {"tasks": False}
+TASKLESS = {"tasks": False}
+WRITTEN = APP.parents[1] / "source_documents" / "written_server.py"
 SERVERS: dict[str, tuple[tuple[str, ...], list[Way]]] = {
     "backburner": (
         (str(APP),),
         [
             Way("2026-07-28"),
             Way("2025-11-25", OLDER),
-            Way("two-stage", PLAIN, "_in_background"),
-            Way("two-stage", {**PLAIN, **OLDER}, "_in_background"),
-            Way("inline", PLAIN),
-            Way("inline", {**PLAIN, **OLDER}),
+            Way("two-stage", TASKLESS, "_in_background"),
+            Way("two-stage", {**TASKLESS, **OLDER}, "_in_background"),
+            Way("inline", TASKLESS),
+            Way("inline", {**TASKLESS, **OLDER}),
             Way("task-id", {}, "_by_task_id"),
             Way("task-id", OLDER, "_by_task_id"),
         ],
     ),
-    "the two-stage document's": ((str(SEED), "two-stage"), [Way("two-stage"), Way("two-stage", OLDER)]),
-    "a plain one": ((str(SEED), "inline"), [Way("inline"), Way("inline", OLDER)]),
+    "a plain one": ((str(PLAIN),), [Way("inline"), Way("inline", OLDER)]),
 }
 
 
@@ -72,6 +75,13 @@ async def test_the_same_program_gets_the_same_from_every_server(
         await asyncio.gather(*(the_program(deployment, target, way) for way in ways))
 
 
+@pytest.mark.parametrize("option", ["notify", "poll", "both"])
+async def test_and_from_servers_as_the_documents_write_them(deployment: Deployment, option: str) -> None:
+    target = [sys.executable, str(WRITTEN), option]
+    ways = [Way("two-stage"), Way("two-stage", OLDER), Way("two-stage", TASKLESS)]
+    await asyncio.gather(*(the_program(deployment, target, way) for way in ways))
+
+
 async def the_program(deployment: Deployment, target: Any, way: Way) -> None:
     count, fail = (f"{name}{way.ending}" for name in ("count", "fail"))
     contract = AsyncTask(tools=(count, fail), state_dir=deployment.folder / "state")
@@ -96,17 +106,40 @@ async def the_program(deployment: Deployment, target: Any, way: Way) -> None:
         assert "it broke" in text_of(failed)
 
 
+async def test_a_server_that_speaks_with_headers_is_called_like_any_other(deployment: Deployment) -> None:
+    command = [str(Path(sys.executable).with_name("backburner")), "serve", str(APP), "--framing", "lsp"]
+    target = StdioServerParameters(command=command[0], args=command[1:], env=deployment.environment)
+    for way in (Way("2026-07-28"), Way("two-stage", {**TASKLESS, **OLDER}, "_in_background")):
+        await the_program(deployment, target, replace(way, options={**way.options, "framing": "lsp"}))
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_a_backburner_server_without_task_tools_is_polled(
+    deployment: Deployment, transport: str
+) -> None:
+    deployment.settings["mcp__task_tools"] = "false"
+    with target_of(deployment, (str(APP),), transport) as target:
+        for mode in ("auto", "legacy"):
+            async with BackburnerClient(target, tasks=False, mode=mode) as client:
+                handle = await client.start("count_in_background", n=2)
+                assert handle.dialect == "two-stage"
+                assert "counted to 2" in str((await handle.result()).structured_content)
+            async with BackburnerClient(target, tasks=False, mode=mode) as client:
+                again = await client.resume(handle.task_id)
+                assert "counted to 2" in str((await again.result()).structured_content)
+
+
 async def test_a_call_that_the_server_holds_tells_its_progress(deployment: Deployment) -> None:
     updates: list[Update] = []
-    async with BackburnerClient(deployment.stdio(str(SEED), "inline")) as client:
+    async with BackburnerClient(deployment.stdio(PLAIN)) as client:
         await client.call("count", on_update=updates.append)
     assert [update.progress and update.progress.percent for update in updates] == [50, None]
 
 
 async def test_a_server_in_this_process_is_called_like_any_other() -> None:
-    from tests.client import seed_server
+    from tests.client.plain_server import plain
 
-    async with BackburnerClient(seed_server.two_stage()) as client:
+    async with BackburnerClient(plain()) as client:
         assert text_of(await client.call("count")) == "counted to 3"
 
 

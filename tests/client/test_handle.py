@@ -28,7 +28,7 @@ from backburner.client import (
 from backburner.errors import DamagedDownload
 from backburner.mcp.client_dialect import Bell
 from backburner.terminal_text import printable
-from tests.client.gates import SEED, Gates
+from tests.client.gates import PLAIN, Gates
 from tests.deployment import Deployment
 from tests.services import until
 
@@ -139,7 +139,7 @@ def rung(bell: Bell) -> bool:
 
 
 async def test_what_a_server_does_not_offer_is_said(deployment: Deployment) -> None:
-    async with BackburnerClient(deployment.stdio(str(SEED), "inline")) as client:
+    async with BackburnerClient(deployment.stdio(PLAIN)) as client:
         handle = await client.start("count")
         with pytest.raises(NotOffered):
             [line async for line in handle.logs()]

@@ -1,5 +1,6 @@
 """`Content-Length` framing, through pipes."""
 
+import codecs
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backburner.mcp.content_length import ENCODING
 from backburner.mcp.serving.framing import FramedReader, FramedWriter
 
 
@@ -65,6 +67,27 @@ def test_what_is_written_is_read_again_however_it_is_split(messages: list[Any], 
     data = sink.getvalue()
     with pipe_with([data[start : start + size] for start in range(0, len(data), size)]) as source:
         assert read_all(source) == texts
+
+
+@given(_messages, st.integers(1, 40))
+def test_a_client_reads_what_a_server_writes_however_it_is_split(messages: list[Any], size: int) -> None:
+    texts = [json.dumps(message, ensure_ascii=False, indent=1) for message in messages]
+    data = b"".join(framed(text.encode()) for text in texts)
+    decoder = codecs.getincrementaldecoder(ENCODING)()
+    chunks = [data[start : start + size] for start in range(0, len(data), size)]
+    lines = "".join(decoder.decode(chunk) for chunk in chunks).split("\n")
+    assert lines.pop() == ""
+    assert [json.loads(line) for line in lines] == messages
+
+
+def test_a_server_reads_what_a_client_writes() -> None:
+    text = '{"text":"交互待办 😀"}'
+    assert read_all((text + "\n").encode(ENCODING) * 2) == [text, text]
+
+
+def test_what_is_no_message_costs_a_client_one_line() -> None:
+    data = b"Starting up\n\n" + framed(b'{"id":1}') + b"\n" + framed(b"{}", b"content-length:%d\n\n")
+    assert data.decode(ENCODING).splitlines() == ["Starting up", '{"id":1}', "{}"]
 
 
 def test_the_length_counts_bytes_and_not_characters() -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .serve import Framing
+
 
 def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel="Servers")(bridge)
@@ -22,6 +24,9 @@ def bridge(
             help="How long a call is held before the host gets a handle, such as 50s (default: by its name)"
         ),
     ] = None,
+    framing: Annotated[
+        Framing, typer.Option(help="How the command's messages are told apart: by lines, or as in LSP")
+    ] = Framing.newline,
     token: Annotated[
         str | None,
         typer.Option(help="The bearer token for a URL", envvar="BACKBURNER_TOKEN", show_envvar=True),
@@ -36,6 +41,7 @@ def bridge(
     Examples:
       backburner bridge -- python lab.py
       backburner bridge --patience 4m -- npx some-server
+      backburner bridge --framing lsp -- lsp-style-server
       backburner bridge http://127.0.0.1:8765/mcp
     """
     import asyncio
@@ -51,6 +57,6 @@ def bridge(
         )
     target = server[0] if len(server) == 1 and "://" in server[0] else server
     try:
-        asyncio.run(Bridge(target, settings=settings, token=token).run())
+        asyncio.run(Bridge(target, settings=settings, token=token, framing=framing.value).run())
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..errors import ConnectionLost as ConnectionLost
     from ..errors import NotOffered as NotOffered
+    from ..errors import ResultLost as ResultLost
     from ..errors import TaskWasCancelled as TaskWasCancelled
     from ..mcp.dialects.task_id.host_poller import AsyncTask as AsyncTask
     from ..mcp.dialects.task_id.host_poller import HostPoller as HostPoller
@@ -30,6 +31,7 @@ _HOMES = {
     "TaskDisplay": ".display",
     "ConnectionLost": "..errors",
     "NotOffered": "..errors",
+    "ResultLost": "..errors",
     "TaskWasCancelled": "..errors",
     "TasksExtension": "..mcp.dialects.tasks_2026.extension",
     "TaskHandle": ".handle",

@@ -15,13 +15,14 @@ import mcp_types as types
 from ..errors import CallInterrupted, ConnectionLost
 from ..mcp.callbacks import answer_by_callbacks
 from ..mcp.client_dialect import ClientDialect, Conversation
-from ..mcp.connection import Connection, OnNews, client_factory
+from ..mcp.connection import Connection, Link, client_factory
+from ..mcp.content_length import Framing
 from ..mcp.dialects.client_order import client_dialects
 from ..mcp.dialects.inline import Inline
 from ..mcp.dialects.task_id.host_poller import AsyncTask, HostPoller
 from ..mcp.dialects.task_tools.client import TaskToolsClient
 from ..mcp.dialects.tasks_2025.questions import Questions
-from ..mcp.dialects.tasks_2026.extension import NewsExtension, TasksExtension
+from ..mcp.dialects.tasks_2026.extension import TasksExtension
 from ..mcp.dialects.two_stage.wire import tool_result
 from ..mcp.sdk import OnProgress
 from ..mcp.updates import TaskProgress, Update
@@ -50,18 +51,20 @@ class BackburnerClient:
         handles: str | Path | HandleFile | None = None,
         async_task: AsyncTask | None = None,
         tasks: bool = True,
+        framing: Framing = "newline",
         reconnect_s: float | None = 300.0,
         **options: Any,
     ) -> None:
-        """`tasks=False` asks the server for no tasks; `async_task` is for servers of the TaskId contract."""
+        """`tasks=False` asks the server for no tasks; `async_task` is for servers of the TaskId contract.
+
+        `framing="lsp"` is for a command whose messages have a `Content-Length` header. Raises ConfigError.
+        """
         self._file = HandleFile(handles) if isinstance(handles, str | Path) else handles
         self._questions = Questions(options.pop("elicitation_callback", None))
-        self._tasks = tasks
         options["elicitation_callback"] = self._questions.elicit
-        make = client_factory(target, token, extension=self._extension, **options)
-        self.connection = Connection(
-            make, _name_of(target), whose_news=self._whose_news, reconnect_s=reconnect_s
-        )
+        extensions = [TasksExtension()] if tasks else []
+        make = client_factory(target, token, framing=framing, extensions=extensions, **options)
+        self.connection = Connection(make, _name_of(target), heard=self._heard, reconnect_s=reconnect_s)
         self._questions.ring = self.connection.ring
         self._tools = TaskToolsClient(self.connection)
         self._poller: HostPoller | None = None
@@ -72,12 +75,8 @@ class BackburnerClient:
             self.connection, self._questions, self._tools, self._poller, tasks=tasks
         )
 
-    def _extension(self, heard: OnNews) -> TasksExtension:
-        news = [name for dialect in self._dialects for name in dialect.news]
-        return (TasksExtension if self._tasks else NewsExtension)(on_notification=heard, news=news)
-
-    def _whose_news(self, params: Mapping[str, Any]) -> str | None:
-        named = (dialect.task_in_news(params) for dialect in self._dialects)
+    def _heard(self, method: str, params: Mapping[str, Any]) -> str | None:
+        named = (dialect.heard(method, params) for dialect in self._dialects)
         return next((task_id for task_id in named if task_id is not None), None)
 
     async def __aenter__(self) -> Self:
@@ -143,17 +142,17 @@ class BackburnerClient:
         for dialect in self._dialects:
             if (task_id := await dialect.start(tool_name, arguments)) is not None:
                 return self._handle(tool_name, task_id, dialect, attended=attended)
-        result = await self._answer_to_call(tool_name, arguments, _progress(on_update))
+        result, link = await self._answer_to_call(tool_name, arguments, _progress(on_update))
         for dialect in self._dialects:
-            if (task_id := dialect.task_in(result)) is not None:
+            if (task_id := dialect.task_in(result, link)) is not None:
                 return self._handle(tool_name, task_id, dialect, attended=attended)
         kept = OpenHandle(f"inline_{uuid.uuid4().hex}", self.connection.server, tool_name, Inline.name)
         return TaskHandle(kept, Inline(tool_result(result)), self._tools)
 
     async def _answer_to_call(
         self, tool_name: str, arguments: dict[str, Any], on_progress: OnProgress
-    ) -> dict[str, Any]:
-        """What the server says to `tools/call`, once its questions that come before are answered."""
+    ) -> tuple[dict[str, Any], Link]:
+        """What the server says to `tools/call`, once its first questions are answered, and on which link."""
         params: dict[str, Any] = {"name": tool_name, "arguments": arguments}
         tools = await self.connection.tools()
         link = await self.connection.link()
@@ -168,7 +167,7 @@ class BackburnerClient:
                     server=self.connection.server, tool_name=tool_name, reason=error
                 ) from error
             if result.get("resultType") != "input_required":
-                return result
+                return result, link
             params["inputResponses"] = await answer_by_callbacks(
                 link.session, result.get("inputRequests") or {}
             )

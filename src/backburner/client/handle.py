@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,7 @@ class TaskHandle:
         self._file = file
         self._answering = answering
         self._answered: set[str] = set()
-        self._result: types.CallToolResult | None = None
+        self._result = None if kept.result is None else types.CallToolResult.model_validate(kept.result)
 
     def __repr__(self) -> str:
         return f"<TaskHandle {self.task_id} of {self.tool_name}, by {self._conversation.name}>"
@@ -75,8 +76,11 @@ class TaskHandle:
     async def status(self) -> Update:
         """Where the task is now. Raises MCPError if the server does not know it, and ConnectionLost."""
         if self._result is not None:
-            return Update(self.task_id, "completed")
+            return Update(self.task_id, "completed", result=self._result)
         update = await self._conversation.read(self.task_id)
+        if update.result is not None:
+            self._result = update.result
+            self._note(synced=True, result=update.result.model_dump(by_alias=True, mode="json"))
         if update.progress is None and not update.finished:
             with contextlib.suppress(NotOffered):
                 update = replace(update, progress=await self._tools.progress(self.task_id))
@@ -95,11 +99,13 @@ class TaskHandle:
             while True:
                 bell.event.clear()
                 update = await self.status()
-                if update.fingerprint != self._kept.seen:
-                    yield update
-                    self._note(seen=update.fingerprint)
+                for told in _in_order(bell.told, update):
+                    if told.fingerprint != self._kept.seen:
+                        yield told
+                        self._note(seen=told.fingerprint)
                 if update.finished:
-                    self.forget()
+                    if update.result is None:
+                        self.forget()  # the server has it, for whoever asks by the id
                     return
                 if await self._saw_to_questions(update):
                     continue
@@ -122,6 +128,7 @@ class TaskHandle:
                         await told
         if self._result is None:
             self._result = await self._conversation.result(self.task_id)
+        self.forget()
         return self._result
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:
@@ -178,11 +185,20 @@ class TaskHandle:
             self._file.forget(self.task_id)
             self._file = None
 
-    def _note(self, **changes: Any) -> None:
+    def _note(self, *, synced: bool = False, **changes: Any) -> None:
         self._kept = replace(self._kept, **changes)
         if self._file is not None:
-            # A lost note costs an update told twice after a power cut, so it is not waited for.
-            self._file.keep(self._kept, synced=False)
+            # A note that is lost in a power cut mostly costs an update told twice, so it is not waited for.
+            self._file.keep(self._kept, synced=synced)
+
+
+def _in_order(told: deque[Update], update: Update) -> Iterator[Update]:
+    """What the server told by itself, and then where the task is, unless what was told is newer."""
+    newer = bool(told)
+    while told:
+        yield told.popleft()
+    if update.finished or not newer:
+        yield update
 
 
 def _answer(value: Any) -> Any:

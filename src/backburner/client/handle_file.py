@@ -20,6 +20,8 @@ class OpenHandle:
     dialect: str
     seen: str = ""
     log_cursor: str | None = None
+    #: The result, where it was told and the server may not tell it again.
+    result: dict[str, Any] | None = None
 
 
 class HandleFile:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections import deque
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 import mcp_types as types
 
-from .connection import Connection, Link
+from .connection import Link
 from .updates import Update
+
+#: The core protocol's own news, by which servers tell of tasks too.
+PROGRESS = "notifications/progress"
 
 
 class Bell:
-    """Rings when there may be news of a task. `trusted` while the server says that it will tell of all."""
+    """Rings when there may be news of a task. `trusted` while the server says that it will tell of all.
 
-    def __init__(self, event: asyncio.Event) -> None:
+    `told` has what the server told by itself, oldest first, for whoever listens to take out.
+    """
+
+    def __init__(self, event: asyncio.Event, told: deque[Update] | None = None) -> None:
         self.event = event
         self.trusted = False
+        self.told = deque[Update]() if told is None else told
 
 
 class Conversation(Protocol):
@@ -45,9 +53,6 @@ class ClientDialect(Conversation):
     Each method here is the answer of one that has nothing to say to it.
     """
 
-    #: The notifications by which its servers tell of tasks.
-    news: ClassVar[tuple[str, ...]] = ()
-
     async def start(self, tool_name: str, arguments: Mapping[str, Any]) -> str | None:
         """Call a tool in a way of its own, and give the task's id; None: the tool is called as any other."""
         return None
@@ -56,21 +61,14 @@ class ClientDialect(Conversation):
         """The parameters of a call, with what tells such a server that the call may become a task."""
         return params
 
-    def task_in(self, result: Mapping[str, Any]) -> str | None:
-        """The id of the task that a call became, if the server answered in this dialect."""
+    def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
+        """The id of the task that a call over `link` became, if the server answered in this dialect."""
         return None
 
-    def task_in_news(self, params: Mapping[str, Any]) -> str | None:
-        """The task that a notification is about, if it is in this dialect."""
+    def heard(self, method: str, params: Mapping[str, Any]) -> str | None:
+        """The task that a notification is about, if it is in this dialect; what it tells may be kept."""
         return None
 
     def goes_on_with(self, task_id: str, link: Link, *, own: bool) -> bool:
         """Whether a task of an earlier time can be asked about here; `own`: it was begun in this dialect."""
         return False
-
-
-@contextlib.asynccontextmanager
-async def bell_of(connection: Connection, task_id: str) -> AsyncIterator[Bell]:
-    """A bell that rings when a notification names the task."""
-    with connection.bell(task_id) as event:
-        yield Bell(event)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import anyio
 import mcp_types as types
 from mcp.client import Client
-from mcp.client.extension import ClientExtension
 from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -24,8 +23,9 @@ from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from .. import __version__
-from ..errors import ConnectionLost
-from . import sdk
+from ..errors import ConfigError, ConnectionLost
+from . import content_length, sdk
+from .content_length import FRAMINGS, Framing
 
 logger = logging.getLogger(__name__)
 
@@ -34,23 +34,21 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 
 T = TypeVar("T")
 
-#: Hears what the server says outside the answers to requests: the parameters of a notification.
-OnNews = Callable[[dict[str, Any]], None]
-#: Makes the client of one connection, for what hears its news.
-MakeClient = Callable[[OnNews], Client]
+#: Makes the client of one connection, for what hears its notifications.
+MakeClient = Callable[[sdk.OnNotification], Client]
 
 
 def client_factory(
     target: Any,
     token: str | None = None,
     *,
-    extension: Callable[[OnNews], ClientExtension],
+    framing: Framing = "newline",
     **options: Any,
 ) -> MakeClient:
     """What makes a client of `target` for each connection, since the SDK's clients connect once.
 
     `target` is a URL, a command (a list, or text as in a shell), stdio parameters, a server in
-    this process, or an app.
+    this process, or an app. Raises ConfigError for a framing that is not known, or not of a command.
     """
     if isinstance(target, str) and not target.startswith(("http://", "https://")):
         target = shlex.split(target)
@@ -61,18 +59,26 @@ def client_factory(
         target = target.mcp_server()
     if sdk.is_fastmcp(target):
         target = sdk.server_in_fastmcp(target)
+    target = _framed(target, framing)
     options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
 
-    def make(heard: OnNews) -> Client:
-        async def tee(message: Any) -> None:
-            # The SDK keeps progress that no request waits for any more to this handler.
-            if isinstance(message, types.ProgressNotification):
-                heard(message.params.model_dump(by_alias=True))
-
+    def make(heard: sdk.OnNotification) -> Client:
         server = _http(target, token) if isinstance(target, str) else target
-        return Client(server, extensions=[extension(heard)], message_handler=tee, cache=None, **options)
+        return sdk.hear_notifications(Client(server, cache=None, **options), heard)
 
     return make
+
+
+def _framed(target: Any, framing: Framing) -> Any:
+    if framing == "newline":
+        return target
+    if framing not in FRAMINGS:
+        reason = f"{framing!r} is not one of {', '.join(FRAMINGS)}"
+    elif not isinstance(target, StdioServerParameters):
+        reason = f"{framing!r} is for servers that are started by a command"
+    else:
+        return target.model_copy(update={"encoding": content_length.ENCODING})
+    raise ConfigError(setting="framing", reason=reason)
 
 
 @contextlib.asynccontextmanager
@@ -184,13 +190,13 @@ class Connection:
         make: MakeClient,
         server: str,
         *,
-        whose_news: Callable[[Mapping[str, Any]], str | None],
+        heard: Callable[[str, Mapping[str, Any]], str | None],
         reconnect_s: float | None = 300.0,
     ) -> None:
-        """`whose_news` gives the task that the parameters of a notification name."""
+        """`heard` gets the method and parameters of each notification, and gives the task that it names."""
         sdk.check_client_parts()
         self._make = make
-        self._whose_news = whose_news
+        self._whose = heard
         self.server = server
         self._reconnect_s = reconnect_s
         self._lock = asyncio.Lock()
@@ -241,17 +247,20 @@ class Connection:
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """A request that may be sent again: it is, until a connection lives long enough to answer it."""
-        return await self._again_and_again(lambda link: link.request(method, params, **options))
+        return await self.until_answered(lambda link: link.request(method, params, **options))
 
     async def tools(self, *, fresh: bool = False) -> dict[str, dict[str, Any]]:
         """The server's tools by name, as it lists them; asked for once on each connection, unless `fresh`."""
         link = await self.link()
         if fresh or link.tools is None:
-            link.tools = await self._again_and_again(_list_tools)
+            link.tools = await self.until_answered(_list_tools)
         return link.tools
 
-    async def _again_and_again(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """Raises ConnectionLost when no connection holds for long enough in all of `reconnect_s`."""
+    async def until_answered(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """What `work` gives, which is done on one connection after the other while it raises ConnectionError.
+
+        Raises ConnectionLost when none holds for long enough in all of `reconnect_s`.
+        """
         delay_s, since = 0.0, time.monotonic()
         while True:
             link = await self.link()
@@ -266,8 +275,12 @@ class Connection:
 
     # -- bells
 
-    def _heard(self, params: dict[str, Any]) -> None:
-        self.ring(self._whose_news(params) or "")
+    def _heard(self, method: str, params: Mapping[str, Any]) -> bool:
+        task_id = self._whose(method, params)
+        if task_id is None:
+            return False
+        self.ring(task_id)
+        return "progressToken" not in params  # without one the SDK takes it for damaged
 
     def ring(self, task_id: str) -> None:
         """There may be news of this task."""

@@ -24,6 +24,9 @@ from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from mcp.client import Client
     from mcp.client.session import ClientSession
     from mcp.server.connection import Connection
     from mcp.server.lowlevel.server import Server
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
+#: Gets the method and the parameters of a notification, and says whether nobody else need hear of it.
+OnNotification = Callable[[str, Mapping[str, Any]], bool]
 
 _KNOWN_SDK = "mcp>=2.2,<3"
 _KNOWN_FASTMCP = "fastmcp>=4,<5"
@@ -67,6 +72,8 @@ _SERVER_PARTS = (
 _CLIENT_PARTS = (
     _Part("mcp.client.session", "ClientSession", "_stamp", "requests in the SDK's own name"),
     _Part("mcp.client.session", "ClientSession", "_dispatcher", "results that the SDK's models do not know"),
+    _Part("mcp.client", "Client", "_build_session", "notifications as they came"),
+    _Part("mcp.client.session", "ClientSession", "_intercept_notification", "notifications as they came"),
 )
 _FASTMCP_PARTS = (
     _Part("fastmcp", "FastMCP", "_mcp_server", "tasks on a FastMCP server"),
@@ -146,6 +153,28 @@ def connection_of(session: ServerSession) -> Connection:
 
 
 # -- clients ---------------------------------------------------------------------------------------
+
+
+def hear_notifications(client: Client, heard: OnNotification) -> Client:
+    """The same client; `heard` gets each notification as it came, in the order of all messages.
+
+    Not by the SDK's own handlers: those get nothing that its models refuse, such as progress without a
+    token, and may get what came before an answer after it.
+    """
+    build = client._build_session
+
+    async def build_session(exit_stack: AsyncExitStack) -> ClientSession:
+        session = await build(exit_stack)
+        intercept = session._intercept_notification
+
+        def hear(method: str, params: Mapping[str, Any] | None) -> bool:
+            return heard(method, params or {}) or intercept(method, params)
+
+        session._intercept_notification = hear  # type: ignore[method-assign]
+        return session
+
+    client._build_session = build_session  # type: ignore[method-assign]
+    return client
 
 
 async def raw_request(

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import mcp_types as types
+
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
@@ -44,6 +46,8 @@ class Update:
     questions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: How long the server would like us to wait before we ask again.
     poll_s: float | None = None
+    #: The result, where the server told it with the end and may not tell it again.
+    result: types.CallToolResult | None = None
 
     @property
     def finished(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, BinaryIO, Literal
 
@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from mcp.server.stdio import stdio_server
 
-Framing = Literal["newline", "lsp"]
+from ..content_length import content_length, framed
 
 _MOST_BYTES = 256 * 1024 * 1024
 _LONGEST_LINE = 8192
@@ -82,7 +82,7 @@ class FramedReader:
                 break
         if not line:
             return None
-        length = _content_length(headers)
+        length = content_length(headers)
         if length is None:
             return "A message without a valid Content-Length header"
         if length > self._most_bytes:
@@ -96,16 +96,6 @@ class FramedReader:
             length -= len(skipped)
 
 
-def _content_length(headers: Sequence[bytes]) -> int | None:
-    """The last length that is named: what stands before it may be the rest of something broken."""
-    for line in reversed(headers):
-        name, _, value = line.partition(b":")
-        value = value.strip()
-        if name.strip().lower() == b"content-length" and value.isdigit() and len(value) <= 15:
-            return int(value)
-    return None
-
-
 class FramedWriter:
     """Writes each text as one message with its `Content-Length`, which counts bytes."""
 
@@ -116,7 +106,7 @@ class FramedWriter:
         await anyio.to_thread.run_sync(self._write, text.removesuffix("\n").encode())
 
     def _write(self, body: bytes) -> None:
-        self._sink.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self._sink.write(framed(body))
         self._sink.flush()
 
     async def flush(self) -> None:

@@ -11,8 +11,9 @@ import anyio
 from ...app import Backburner
 from ...errors import ConfigError
 from ..adapters.servers import framework_of
+from ..content_length import Framing
 from .connections import Connections
-from .framing import Framing, lsp_stdio
+from .framing import lsp_stdio
 from .tokens import verifier_of
 
 #: The exit code of a server that could not begin, as Uvicorn itself has it.

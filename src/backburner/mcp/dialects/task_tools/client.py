@@ -30,18 +30,12 @@ class TaskToolsClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    async def _named(self, name: str) -> str | None:
-        tools = await self.connection.tools()
-        found = (tool for tool in tools if tool.endswith(GET_TASK_STATUS))
-        prefix = next((tool.removesuffix(GET_TASK_STATUS) for tool in found), None)
-        return prefix + name if prefix is not None and prefix + name in tools else None
-
     async def offered(self) -> bool:
-        return await self._named(GET_TASK_STATUS) is not None
+        return is_among(await self.connection.tools())
 
     async def _call(self, name: str, task_id: str, **arguments: Any) -> dict[str, Any]:
         """The structured result. Raises NotOffered if the server has no such tool, or no such task."""
-        named = await self._named(name)
+        named = _named(name, await self.connection.tools())
         if named is None:
             raise NotOffered(what=f"{name}", task_id=task_id)
         params = {"name": named, "arguments": {"task_id": task_id, **arguments}}
@@ -78,6 +72,17 @@ class TaskToolsClient:
     async def artifacts(self, task_id: str) -> list[dict[str, Any]]:
         """The files of a finished task, each as the server shows it."""
         return list((await self._call(GET_TASK_RESULT, task_id))["artifacts"])
+
+
+def is_among(tools: Mapping[str, Any]) -> bool:
+    """Whether a server that lists these tools has the task tools."""
+    return _named(GET_TASK_STATUS, tools) is not None
+
+
+def _named(name: str, tools: Mapping[str, Any]) -> str | None:
+    found = (tool for tool in tools if tool.endswith(GET_TASK_STATUS))
+    prefix = next((tool.removesuffix(GET_TASK_STATUS) for tool in found), None)
+    return prefix + name if prefix is not None and prefix + name in tools else None
 
 
 def _update(status: Mapping[str, Any]) -> Update:

@@ -11,7 +11,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from ....errors import ConnectionLost, TaskWasCancelled
-from ...client_dialect import Bell, ClientDialect
+from ...client_dialect import PROGRESS, Bell, ClientDialect
 from ...connection import Connection, Link
 from ...updates import Update
 from .questions import Questions
@@ -35,7 +35,6 @@ class Tasks2025Client(ClientDialect):
     """A server that makes a task of a call when the call asks for one."""
 
     name: ClassVar[str] = NAME
-    news: ClassVar[tuple[str, ...]] = (NEWS,)
 
     def __init__(self, connection: Connection, questions: Questions) -> None:
         self._connection = connection
@@ -45,11 +44,11 @@ class Tasks2025Client(ClientDialect):
     def ask_for_task(self, link: Link, tool: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         return asking(params) if self._offered(link) and can_be_task(tool) else params
 
-    def task_in(self, result: Mapping[str, Any]) -> str | None:
+    def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
         return task_in(result)
 
-    def task_in_news(self, params: Mapping[str, Any]) -> str | None:
-        return task_in_news(params)
+    def heard(self, method: str, params: Mapping[str, Any]) -> str | None:
+        return task_in_news(params) if method in (NEWS, PROGRESS) else None
 
     def goes_on_with(self, task_id: str, link: Link, *, own: bool) -> bool:
         return self._offered(link)

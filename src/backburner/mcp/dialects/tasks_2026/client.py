@@ -38,16 +38,15 @@ class Tasks2026Client(ClientDialect):
     """A server that makes tasks of calls by itself, once the extension is declared."""
 
     name: ClassVar[str] = NAME
-    news: ClassVar[tuple[str, ...]] = (NEWS,)
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def task_in(self, result: Mapping[str, Any]) -> str | None:
+    def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
         return task_in(result)
 
-    def task_in_news(self, params: Mapping[str, Any]) -> str | None:
-        return task_in_news(params)
+    def heard(self, method: str, params: Mapping[str, Any]) -> str | None:
+        return task_in_news(params) if method == NEWS else None
 
     def goes_on_with(self, task_id: str, link: Link, *, own: bool) -> bool:
         return link.modern and EXTENSION in (link.capabilities.get("extensions") or {})

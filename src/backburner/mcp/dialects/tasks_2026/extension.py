@@ -1,4 +1,4 @@
-"""The tasks extension for the SDK's own `Client`, and the notifications that ring our bells.
+"""The tasks extension for the SDK's own `Client`.
 
 async with Client(url, extensions=[TasksExtension()]) as client:
     result = await client.call_tool("relax", {...})      # a task is waited for, unseen
@@ -11,18 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 import mcp_types as types
-from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
 from ....errors import TaskWasCancelled
 from ...callbacks import answer_by_callbacks
-from .wire import EXTENSION, GET, NEWS, RESULT_TYPE, UPDATE, named, poll_interval_s
+from .wire import EXTENSION, GET, RESULT_TYPE, UPDATE, named, poll_interval_s
 
 _POLL_S = 1.0
 
-OnNotification = Callable[[dict[str, Any]], None]
 OnUpdate = Callable[[dict[str, Any]], Awaitable[None]]
 
 
@@ -31,10 +30,6 @@ class CreatedTask(types.Result):
 
     task_id: str
     result_type: Literal["task"] = "task"
-
-
-class _Params(types.NotificationParams):
-    model_config = ConfigDict(extra="allow")
 
 
 class _TaskRequest(types.Request[dict[str, Any], str]):
@@ -50,35 +45,16 @@ class _AnyResult(types.Result):
 class TasksExtension(ClientExtension):
     """Waits for the tasks that tool calls become, and answers their questions by the client's callbacks.
 
-    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it. `on_notification`
-    gets the parameters of the notifications named in `news`.
+    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it.
     """
 
     identifier = EXTENSION
 
-    def __init__(
-        self,
-        on_update: OnUpdate | None = None,
-        *,
-        on_notification: OnNotification | None = None,
-        news: Sequence[str] = (NEWS,),
-    ) -> None:
+    def __init__(self, on_update: OnUpdate | None = None) -> None:
         self._on_update = on_update
-        self._on_notification = on_notification
-        self._news = news
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         return [ResultClaim(result_type=RESULT_TYPE, model=CreatedTask, resolve=self._resolve)]
-
-    def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        on_notification = self._on_notification
-        if on_notification is None:
-            return []
-
-        async def tell(params: _Params) -> None:
-            on_notification(params.model_dump(by_alias=True))
-
-        return [NotificationBinding(method=name, params_type=_Params, handler=tell) for name in self._news]
 
     async def _resolve(self, created: CreatedTask, ctx: ClaimContext) -> types.CallToolResult:
         """Poll until the end. Raises MCPError for a task that failed, and TaskWasCancelled."""
@@ -103,15 +79,6 @@ class TasksExtension(ClientExtension):
                         await _send(ctx.session, UPDATE, created.task_id, inputResponses=answers)
                         continue
             await asyncio.sleep(poll_interval_s(task) or _POLL_S)
-
-
-class NewsExtension(TasksExtension):
-    """Hears what the server says about tasks, but does not ask for any."""
-
-    identifier = "backburner/news"
-
-    def claims(self) -> Sequence[ResultClaim[Any]]:
-        return []
 
 
 async def _send(session: ClientSession, method: str, task_id: str, **params: Any) -> dict[str, Any]:

@@ -1,78 +1,218 @@
-"""The client half: a job is asked about by the task tools, where the server has them, or else by polling."""
+"""The client half: a job is asked about by the task tools, where the server has them.
+
+Other servers tell of a job by notifications, or when they are polled, or both, and each result only once:
+so what is heard is kept here, also of jobs that nobody has asked about yet.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
-from mcp_types.jsonrpc import INTERNAL_ERROR
+from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from pydantic import ValidationError
 
-from ....errors import NotOffered
-from ...client_dialect import Bell, ClientDialect, bell_of
+from ....errors import NotOffered, ResultLost
+from ...client_dialect import PROGRESS, Bell, ClientDialect
 from ...connection import Connection, Link
 from ...updates import TaskProgress, Update
-from ..task_tools.client import TaskToolsClient
+from ..task_tools.client import TaskToolsClient, is_among
 from .wire import (
     ASYNC,
     NAME,
     POLL,
     RESULT_NEWS,
+    UNFINISHED,
     body_in,
     named,
+    poll_endpoint,
     task_in,
     task_in_news,
     tool_result,
     words_of,
 )
 
+#: From how many jobs on those are forgotten, the oldest first, that nobody waits for.
+_MOST_JOBS = 1000
+_MOST_UNTOLD = 100
+#: What a server says to a method that it does not know; older SDKs take the request for a wrong one.
+_UNKNOWN_METHOD = (METHOD_NOT_FOUND, INVALID_PARAMS)
+
+
+@dataclass(eq=False)
+class _Job:
+    """What is known of a job."""
+
+    #: The connection on which it was handed out, if it was to this client.
+    link: Link | None = None
+    #: Whether the server has the task tools; None: it was not looked yet.
+    by_tools: bool | None = None
+    poll: str = POLL
+    progress: TaskProgress | None = None
+    result: types.CallToolResult | None = None
+    #: Set while something was heard that was not read.
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    untold: deque[Update] = field(default_factory=lambda: deque(maxlen=_MOST_UNTOLD))
+    polling: asyncio.Future[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody here waits for what it knows: it is not ours, or its result was taken."""
+        taken = self.result is not None and not self.news.is_set()
+        return taken or self.link is None or self.by_tools is True
+
+    def ends(self, result: Any) -> None:
+        """With a result, whatever the server takes for one: it is told once, so it must be had."""
+        try:
+            self.result = tool_result(result)
+        except ValidationError:
+            said = [{"text": "The server gave a result that is not in the form of a tool's result"}]
+            self.result = tool_result({"success": False, "data": result, "messages": said})
+        self.news.set()
+
+    def goes_on(self, progress: TaskProgress) -> None:
+        """Progress that says less than what is known of the same step adds nothing."""
+        known = self.progress
+        if known is None or progress.message or progress.percent != known.percent:
+            self.progress = progress
+
 
 class TwoStageClient(ClientDialect):
     """A server that hands out a `job_id` in place of a result."""
 
     name: ClassVar[str] = NAME
-    news: ClassVar[tuple[str, ...]] = (RESULT_NEWS,)
 
     def __init__(self, connection: Connection, tools: TaskToolsClient) -> None:
         self._connection = connection
         self._tools = tools
+        self._jobs: dict[str, _Job] = {}
+        #: The connection whose server has said that it cannot be polled.
+        self._unpolled: Link | None = None
 
     def ask_for_task(self, link: Link, tool: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         """Say that we can take its notifications."""
         return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}}
 
-    def task_in(self, result: Mapping[str, Any]) -> str | None:
-        return task_in(result)
-
-    def task_in_news(self, params: Mapping[str, Any]) -> str | None:
-        return task_in_news(params)
+    def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
+        job_id = task_in(result)
+        if job_id is None:
+            return None
+        job = self._job(job_id)
+        if job.link is not None and (job.link is not link or job.result is not None):
+            job = self._jobs[job_id] = _Job()  # another job: a restarted server may count from 1 again
+        job.link, job.by_tools = link, is_among(link.tools or {})
+        job.poll = poll_endpoint(result) or POLL
+        return job_id
 
     def goes_on_with(self, task_id: str, link: Link, *, own: bool) -> bool:
         return True
 
-    async def _poll(self, task_id: str) -> dict[str, Any]:
-        body = body_in(await self._connection.request(POLL, named(task_id))) or {}
-        if not body.get("success"):
-            raise MCPError(INTERNAL_ERROR, words_of(body) or "Job not found")
-        return dict(body["data"])
+    # -- what is heard
+
+    def _job(self, job_id: str) -> _Job:
+        job = self._jobs.get(job_id)
+        if job is None:
+            if len(self._jobs) >= _MOST_JOBS:
+                oldest = next((key for key, known in self._jobs.items() if known.is_idle), None)
+                self._jobs.pop(oldest or "", None)
+            job = self._jobs[job_id] = _Job()
+        return job
+
+    def heard(self, method: str, params: Mapping[str, Any]) -> str | None:
+        job_id = task_in_news(params) if method in (PROGRESS, RESULT_NEWS) else None
+        if job_id is None:
+            return None
+        job = self._job(job_id)
+        if job.result is None:
+            if method == RESULT_NEWS:
+                job.ends(params.get("result"))
+            else:
+                job.goes_on(_progress(params))
+                job.untold.append(Update(job_id, "working", progress=job.progress))
+                job.news.set()
+        return job_id
+
+    @contextlib.asynccontextmanager
+    async def listening(self, task_id: str) -> AsyncIterator[Bell]:
+        job = self._job(task_id)
+        with self._connection.bell(task_id) as event:
+            yield Bell(event, None if await self._by_tools(job) else job.untold)
+
+    # -- what is asked
+
+    async def _by_tools(self, job: _Job) -> bool:
+        if job.by_tools is None:
+            job.by_tools = await self._tools.offered()
+        return job.by_tools
 
     async def read(self, task_id: str) -> Update:
-        if await self._tools.offered():
+        """Raises ResultLost when the server cannot tell of the job any more."""
+        job = self._job(task_id)
+        if await self._by_tools(job):
             return await self._tools.read(task_id)
-        job = await self._poll(task_id)
-        if job["status"] == "complete":
-            return Update(task_id, "completed")
-        share = job.get("progress")
-        return Update(
-            task_id, "working", progress=None if share is None else TaskProgress(percent=100 * share)
-        )
+        if job.result is None and not job.news.is_set():
+            if job.link is not None and job.link is self._unpolled and not job.link.alive:
+                raise _lost(task_id, job, "its server told results by notifications alone, and is gone")
+            await self._connection.until_answered(partial(self._ask, task_id, job))
+        job.news.clear()
+        if job.result is not None:
+            return Update(task_id, "completed", result=job.result)
+        return Update(task_id, "working", progress=job.progress)
+
+    async def _ask(self, task_id: str, job: _Job, link: Link) -> None:
+        """Poll, where that can be done, until there is an answer or the server tells something by itself.
+
+        A poll outlives whoever waits for it: its answer may be the only one that has the result.
+        """
+        if self._unpolled is not link:
+            if job.polling is None or job.polling.done():
+                job.polling = asyncio.ensure_future(self._poll(task_id, job, link))
+                job.polling.add_done_callback(lambda done: done.cancelled() or done.exception())
+            heard = asyncio.ensure_future(job.news.wait())
+            waiting: set[asyncio.Future[Any]] = {job.polling, heard}
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                heard.cancel()
+            if not job.news.is_set():
+                job.polling.result()
+        if self._unpolled is link and job.link is not link and job.result is None:
+            raise _lost(task_id, job, "its server tells results once, on the connection of the call")
+
+    async def _poll(self, task_id: str, job: _Job, link: Link) -> None:
+        try:
+            body = body_in(await link.request(job.poll, named(task_id))) or {}
+        except MCPError as error:
+            if error.code not in _UNKNOWN_METHOD:
+                raise
+            self._unpolled = link
+            return
+        if not body.get("success"):
+            said = words_of(body) or "Job not found"
+            if job.link is not None:
+                raise _lost(task_id, job, f"its server says {said!r}")
+            raise MCPError(INTERNAL_ERROR, said)
+        data = body["data"] if isinstance(body["data"], Mapping) else {"result": body["data"]}
+        if data.get("status") in UNFINISHED:
+            job.goes_on(_progress(data))
+        else:
+            job.ends(data.get("result", data))
 
     async def result(self, task_id: str) -> types.CallToolResult:
-        if await self._tools.offered():
+        if await self._by_tools(self._job(task_id)):
             return await self._tools.result(task_id)
-        return tool_result((await self._poll(task_id))["result"])
+        update = await self.read(task_id)
+        if update.result is None:
+            raise MCPError(INTERNAL_ERROR, f"The job {task_id} is not over")
+        return update.result
 
     async def cancel(self, task_id: str) -> None:
         await self._tools.cancel(task_id)
@@ -80,5 +220,20 @@ class TwoStageClient(ClientDialect):
     async def answer(self, task_id: str, answers: Mapping[str, Any]) -> None:
         raise NotOffered(what="a way to answer questions", task_id=task_id)
 
-    def listening(self, task_id: str) -> contextlib.AbstractAsyncContextManager[Bell]:
-        return bell_of(self._connection, task_id)
+
+def _progress(told: Mapping[str, Any]) -> TaskProgress:
+    """Of a job the progress is a part of 1, or of a total that is told with it."""
+    share, total, message = told.get("progress"), told.get("total") or 1, told.get("message")
+    percent = None
+    if isinstance(share, int | float) and isinstance(total, int | float) and math.isfinite(share / total):
+        percent = round(100 * share / total, 6)
+    return TaskProgress(percent, message=message if isinstance(message, str) else None)
+
+
+def _lost(task_id: str, job: _Job, reason: str) -> ResultLost:
+    known = job.progress
+    at = f"at {known.percent:.0f}%" if known and known.percent is not None else ""
+    said = f"saying {known.message!r}" if known and known.message else ""
+    words = " ".join(filter(None, (at, said)))
+    heard = f"It was last heard of {words}." if words else "Nothing was heard of it."
+    return ResultLost(task_id=task_id, reason=reason, known=heard)

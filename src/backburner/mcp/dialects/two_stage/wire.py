@@ -38,7 +38,7 @@ STATUS: Mapping[State, str] = MappingProxyType(
         State.CANCELLED: "complete",
     }
 )
-_UNFINISHED = ("queued", "running")
+UNFINISHED = ("queued", "running")
 
 HANDLE_SCHEMA: Mapping[str, Any] = MappingProxyType(
     {
@@ -113,10 +113,16 @@ def body_in(result: Mapping[str, Any]) -> dict[str, Any] | None:
 def task_in(result: Mapping[str, Any]) -> str | None:
     """The id of the job that a call became, if it goes on in the background."""
     data = (body_in(result) or {}).get("data")
-    if isinstance(data, Mapping) and data.get("status") in _UNFINISHED:
+    if isinstance(data, Mapping) and data.get("status") in UNFINISHED:
         job_id = data.get("job_id")
         return job_id if isinstance(job_id, str) else None
     return None
+
+
+def poll_endpoint(result: Mapping[str, Any]) -> str | None:
+    """The method by which the server of a handed out job wants to be polled, if it says so."""
+    method = (body_in(result) or {"data": {}})["data"].get("poll_endpoint")
+    return method if isinstance(method, str) and method else None
 
 
 def named(job_id: str) -> dict[str, Any]:
@@ -131,16 +137,25 @@ def task_in_news(params: Mapping[str, Any]) -> str | None:
 
 
 def words_of(body: Mapping[str, Any]) -> str:
-    return "\n".join(str(message.get("text", "")) for message in body.get("messages") or ())
+    """What the messages say, with their details."""
+    said = [message for message in body.get("messages") or () if isinstance(message, Mapping)]
+    return "\n".join(str(text) for each in said for text in (each.get("text"), each.get("details")) if text)
 
 
-def tool_result(result: Mapping[str, Any]) -> types.CallToolResult:
-    """A result as the SDK has it, also for a bare `{success, data, messages}`."""
-    if "content" not in result and (body := body_in(result)) is not None:
-        text = words_of(body) or json.dumps(body["data"], ensure_ascii=False)
+def tool_result(result: Any) -> types.CallToolResult:
+    """A result as the SDK has it, also for a bare `{success, data, messages}`, and for what is neither.
+
+    Whoever sees the text alone sees the messages and the data.
+    """
+    if not isinstance(result, Mapping):
+        result = {"content": [text_block(json.dumps(result, ensure_ascii=False))]}
+    elif "content" not in result:
+        body = body_in(result) or {"success": True, "data": dict(result)}
+        words, data = words_of(body), json.dumps(body["data"], ensure_ascii=False)
+        texts = [words] if words and not body["data"] else [words, data] if words else [data]
         result = {
-            "content": [text_block(text)],
-            "structuredContent": body,
+            "content": [text_block(text) for text in texts],
+            "structuredContent": dict(result),
             "isError": not body["success"],
         }
     return types.CallToolResult.model_validate(result)
