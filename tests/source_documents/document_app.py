@@ -75,6 +75,13 @@ def analyse(flag: str = "", *, ctx: TaskContext) -> str:
     return "analysed"
 
 
+@bb.tool(estimate=20.0)
+def wksm_vault_index(path: str, *, ctx: TaskContext) -> dict[str, Any]:
+    """Index entire vault"""
+    wait_for(f"{path}/indexed", ctx)
+    return {"notes": 3}
+
+
 @bb.tool(answer="handle")
 def chatty(updates: int, flag: str = "", *, ctx: TaskContext) -> str:
     """Say much"""
