@@ -168,7 +168,8 @@ class McpSettings:
     )
     announce_jobs: Literal["declared", "all"] = _setting(
         "declared",
-        "Who is notified of how a job goes on: `declared` (clients that say they can take it) or `all`",
+        "Who is notified of how a job goes on, where the tool's author leaves it open: `declared` (clients"
+        " that say they can take it) or `all`",
     )
     progress_silence_s: float = _setting(30.0, "When a progress token that nobody uses is forgotten")
 

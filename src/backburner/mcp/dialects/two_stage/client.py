@@ -35,13 +35,15 @@ class TwoStageClient(ClientDialect):
     name: ClassVar[str] = NAME
     news: ClassVar[tuple[str, ...]] = (RESULT_NEWS,)
 
-    def __init__(self, connection: Connection, tools: TaskToolsClient) -> None:
+    def __init__(self, connection: Connection, tools: TaskToolsClient, *, asks: bool) -> None:
+        """`asks` for handles; who does not may be given one all the same."""
+        self._asks = asks
         self._connection = connection
         self._tools = tools
 
     def ask_for_task(self, link: Link, tool: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        """Say that we can take its notifications."""
-        return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}}
+        """Say that we want the handle, and can take its notifications."""
+        return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}} if self._asks else params
 
     def task_in(self, result: Mapping[str, Any]) -> str | None:
         return task_in(result)
