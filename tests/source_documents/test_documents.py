@@ -203,9 +203,9 @@ def test_a_held_call_tells_its_progress_by_the_clients_token(pipe: Pipe, tmp_pat
             },
         }
     )
-    told = pipe.notified("notifications/progress", progressToken="1706302400000-12345")["params"]
+    token, message = "1706302400000-12345", "Processing features..."
+    told = pipe.notified("notifications/progress", progressToken=token, message=message)["params"]
     assert told["percentage"] == 50.0
-    assert told["message"] == "Processing features..."
     assert told["context"] == {"current_stage": "extraction", "models_processed": 3}
     assert (told["progress"], told["total"]) == (50.0, 100)
     flag.touch()
