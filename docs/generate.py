@@ -196,7 +196,7 @@ def _default(entry: Any) -> str:
     if entry.name == "queues":
         return "see below"
     value = entry.default_factory() if entry.default is dataclasses.MISSING else entry.default
-    if entry.name.endswith("_s"):
+    if entry.name.endswith("_s") and value is not None:
         unit, size = next((unit, size) for unit, size in UNITS.items() if value % size == 0)
         return f"`{value / size:g}{unit}`"
     return f"`{json.dumps(value)}`"

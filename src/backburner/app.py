@@ -92,7 +92,7 @@ class Backburner:
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Mark a function as a slow tool. It stays callable as it is.
 
-        Options: `name`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
+        Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
         `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
         `requires_task_id`, `suggest`.
         """

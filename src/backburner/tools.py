@@ -47,16 +47,17 @@ _MODES = {
 class ToolSpec:
     """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run.
 
-    The answers to `ask_first` are in `context.answers` when `run` is called: the client gave them
-    before there was a task where its protocol can do that, and else the task asks for them. With
-    `requires_task_id` a call without `_meta.taskId` is refused. `suggest` has the author's own
-    values for arguments that are being completed, by argument. `meta` is put into that of each task.
-    Without `isolation` the app's setting counts.
+    `title` is its name for people, if it has one. The answers to `ask_first` are in `context.answers`
+    when `run` is called: the client gave them before there was a task where its protocol can do
+    that, and else the task asks for them. With `requires_task_id` a call without `_meta.taskId` is
+    refused. `suggest` has the author's own values for arguments that are being completed, by
+    argument. `meta` is put into that of each task. Without `isolation` the app's setting counts.
     """
 
     name: str
     run: Run
     description: str = ""
+    title: str = ""
     task: TaskMode = "optional"
     queue: str | None = None
     timeout_s: float | None = None

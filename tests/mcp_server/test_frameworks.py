@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from backburner.mcp.sdk import is_fastmcp, server_in_fastmcp
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, Peer, connect, make_app
+from tests.services import until
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +115,9 @@ async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: De
         job_id = handle["structuredContent"]["data"]["job_id"]
         assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=20))["finished"] is True
         assert (await peer.tool("get_task_result", task_id=job_id))["state"] == "succeeded"
+        await until(
+            lambda: [told["job_id"] for told in peer.wire.of("notifications/tool_result")] == [job_id]
+        )
 
 
 @pytest.mark.parametrize("deployment", ["lowlevel", "mcpserver", "fastmcp"], indirect=True)

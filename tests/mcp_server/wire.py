@@ -36,6 +36,8 @@ _TASK_RESULTS_2026 = {
     "tasks/update": "UpdateTaskResult",
     "tasks/cancel": "CancelTaskResult",
 }
+#: What callers of tools with `answer="handle"` are told besides (docs/decisions/0009).
+_NOT_OF_MCP = ("notifications/tool_result",)
 
 
 @cache
@@ -101,6 +103,8 @@ class Wire:
     def _check_notification(self, message: dict[str, Any]) -> None:
         if message["method"] == "notifications/tasks":
             self._note(complaint("ext-tasks", "TaskStatusNotification", message))
+            return
+        if message["method"] in _NOT_OF_MCP:
             return
         self._note(complaint(_CORE[self.version], "ServerNotification", message))
 

@@ -75,6 +75,27 @@ def analyse(flag: str = "", *, ctx: TaskContext) -> str:
     return "analysed"
 
 
+@bb.tool(estimate=20.0, title="Index")
+def wksm_vault_index(path: str, *, ctx: TaskContext) -> dict[str, Any]:
+    """Index entire vault"""
+    wait_for(f"{path}/indexed", ctx)
+    return {"notes": 3}
+
+
+@bb.tool(answer="handle", estimate=lambda inputs: inputs["seconds"])
+def wksm_transform_batch(seconds: float) -> str:
+    """Transform multiple files"""
+    return "transformed"
+
+
+@bb.tool()
+def rename_vault(*, ctx: TaskContext) -> str:
+    """Ask for the name, and answer with it"""
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    answer = ctx.ask("Which name?", schema)
+    return str(answer.content["name"]) if answer.accepted else answer.action
+
+
 @bb.tool(answer="handle")
 def chatty(updates: int, flag: str = "", *, ctx: TaskContext) -> str:
     """Say much"""

@@ -116,8 +116,8 @@ class Pipe:
 
 
 @contextmanager
-def serving(deployment: Deployment, framing: str = "newline") -> Iterator[Pipe]:
-    command = [str(Path(sys.executable).with_name("backburner")), "serve", str(APP), "--framing", framing]
+def serving(deployment: Deployment, framing: str = "newline", app: str | Path = APP) -> Iterator[Pipe]:
+    command = [str(Path(sys.executable).with_name("backburner")), "serve", str(app), "--framing", framing]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=deployment.environment
     )

@@ -58,13 +58,3 @@ def test_a_job_is_there_for_the_next_connection(deployment: Deployment) -> None:
         polled = second.request("tools/poll_result", job_id=job_id)
         assert polled["data"]["status"] == "complete"
         assert polled["data"]["result"]["data"] == {"result": "said"}
-
-
-def test_only_clients_that_say_they_can_take_it_are_notified_after_the_answer(deployment: Deployment) -> None:
-    with serving(deployment) as pipe:
-        pipe.initialize()
-        plain = pipe.request("tools/call", name="chatty", arguments={"updates": 1})["data"]["job_id"]
-        pipe.request("tools/call", name="wait_for_task", arguments={"task_id": plain})
-        told = pipe.request("tools/call", name="chatty", arguments={"updates": 1}, _meta={"async": True})
-        pipe.notified("notifications/tool_result", job_id=told["data"]["job_id"])
-        assert plain not in {m["params"].get("job_id") for m in pipe.heard if "method" in m}

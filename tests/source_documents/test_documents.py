@@ -1,5 +1,11 @@
-"""Each JSON example of the source documents, over a real pipe, in both framings."""
+"""Clients as the source documents write them: their own JSON over a real pipe, in both framings.
 
+They declare nothing and know no tasks: what they send and what they must get is what the documents show.
+"""
+
+import json
+import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +13,14 @@ from typing import Any
 import pytest
 
 from tests.deployment import Deployment
+from tests.services import wait_until
 from tests.source_documents.pipe import Pipe, serving
 
 
 @pytest.fixture(params=["newline", "lsp"])
 def pipe(deployment: Deployment, request: pytest.FixtureRequest) -> Iterator[Pipe]:
     with serving(deployment, request.param) as pipe:
-        pipe.initialize(experimental={"tool_result": {}})
+        pipe.initialize()
         yield pipe
 
 
@@ -29,17 +36,23 @@ def call(path: Path, *, recursive: bool = True) -> dict[str, Any]:
     }
 
 
+def progress_of(pipe: Pipe, job_id: str) -> list[dict[str, Any]]:
+    """What a client has heard of the progress of its job, which it knows by the id alone."""
+    told = [message["params"] for message in pipe.heard if message.get("method") == "notifications/progress"]
+    return [params for params in told if params["job_id"] == job_id]
+
+
 def test_the_protocol_flow_of_a_two_stage_call(pipe: Pipe, tmp_path: Path) -> None:
     response = pipe.exchange(call(tmp_path))
     result = response["result"]
     assert result["success"] is True
+    assert isinstance(result["data"]["estimated_runtime_seconds"], float)
     assert result["data"]["estimated_runtime_seconds"] == 45.0
     assert result["data"]["status"] == "queued"
     assert result["data"]["poll_endpoint"] == "tools/poll_result"
-    assert result["messages"][0]["type"] == "info"
-    assert "45 s" in result["messages"][0]["text"]
-    assert result["structuredContent"] == {key: result[key] for key in ("success", "data", "messages")}
+    assert result["messages"][0] == {"type": "info", "text": "Operation queued. Estimated runtime: 45s"}
     job_id = result["data"]["job_id"]
+    assert progress_of(pipe, job_id) == []  # the answer comes before all news
 
     for done, progress in ((150, 0.3), (300, 0.6)):
         message = f"Processing {done} of 500 files..."
@@ -54,6 +67,8 @@ def test_the_protocol_flow_of_a_two_stage_call(pipe: Pipe, tmp_path: Path) -> No
         assert polled["data"]["progress"] == pytest.approx(progress)
         (tmp_path / str(done)).touch()
 
+    first, *_ = progress_of(pipe, job_id)
+    assert (first["progress"], first["message"]) == (0.0, "Starting operation...")
     final = pipe.notified("notifications/tool_result", job_id=job_id)
     assert "id" not in final
     assert final["params"]["timestamp"].endswith("Z")
@@ -84,6 +99,53 @@ def test_an_error_in_the_final_result(pipe: Pipe, tmp_path: Path) -> None:
     assert message["type"] == "error"
     assert message["text"] == "Failed to sync: Permission denied"
     assert "PermissionError" in message["details"]
+
+
+def test_the_words_of_the_answer_are_the_documents_first_and_then_say_what_to_do(pipe: Pipe) -> None:
+    """The same text stands in `content`, for clients of MCP that know no more than that."""
+    shown_as = {45.0: "45s", 0.7: "0.7s", 61.256: "61.26s", 1_500_000: "1500000s", 0: "0s"}
+    for seconds, shown in shown_as.items():
+        handle = pipe.request("tools/call", name="wksm_transform_batch", arguments={"seconds": seconds})
+        first, then = (message["text"] for message in handle["messages"])
+        assert first == f"Operation queued. Estimated runtime: {shown}"
+        assert handle["data"]["job_id"] in then
+        assert "call wait_for_task" in then
+        assert handle["content"] == [{"type": "text", "text": f"{first}\n{then}"}]
+        assert handle["structuredContent"] == {key: handle[key] for key in ("success", "data", "messages")}
+        assert handle["isError"] is False
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "text"),
+    [
+        ("wksm_transform_batch", {"seconds": 1}, "wksm_transform_batch completed successfully"),
+        ("wksm_vault_index", {"path": "{}"}, "Index completed successfully"),
+    ],
+)
+def test_a_result_says_that_it_went_well_by_the_title_of_its_tool(
+    pipe: Pipe, tmp_path: Path, tool: str, arguments: dict[str, Any], text: str
+) -> None:
+    (tmp_path / "indexed").touch()
+    inputs = {key: str(tmp_path) if value == "{}" else value for key, value in arguments.items()}
+    handle = pipe.request("tools/call", name=tool, arguments=inputs, _meta={"async": True})
+    told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
+    assert told["result"]["messages"] == [{"type": "success", "text": text}]
+    listed = {entry["name"]: entry.get("title") for entry in pipe.request("tools/list")["tools"]}
+    assert text.startswith(listed[tool] or tool)
+
+
+def test_a_client_that_polls(pipe: Pipe, tmp_path: Path) -> None:
+    """Option 2: no notification is looked at, and the first answer says whom to ask."""
+    handle = pipe.exchange(call(tmp_path))["result"]["data"]
+    asked = {"method": handle["poll_endpoint"], "job_id": handle["job_id"]}
+    while (polled := pipe.request(**asked))["data"]["status"] != "complete":
+        assert polled["success"] is True
+        assert polled["data"]["status"] in ("queued", "running")
+        assert 0.0 <= polled["data"]["progress"] <= 1.0
+        for done in (150, 300):
+            (tmp_path / str(done)).touch()
+    assert polled["data"]["job_id"] == handle["job_id"]
+    assert polled["data"]["result"]["data"]["files_processed"] == 500
 
 
 def test_an_unknown_job_is_not_found(pipe: Pipe) -> None:
@@ -141,9 +203,9 @@ def test_a_held_call_tells_its_progress_by_the_clients_token(pipe: Pipe, tmp_pat
             },
         }
     )
-    told = pipe.notified("notifications/progress", progressToken="1706302400000-12345")["params"]
+    token, message = "1706302400000-12345", "Processing features..."
+    told = pipe.notified("notifications/progress", progressToken=token, message=message)["params"]
     assert told["percentage"] == 50.0
-    assert told["message"] == "Processing features..."
     assert told["context"] == {"current_stage": "extraction", "models_processed": 3}
     assert (told["progress"], told["total"]) == (50.0, 100)
     flag.touch()
@@ -206,3 +268,43 @@ def test_a_completion_that_makes_no_sense_is_refused(pipe: Pipe) -> None:
         request = {"jsonrpc": "2.0", "id": str(params), "method": "completion/complete", "params": params}
         assert pipe.exchange(request)["error"]["code"] == -32602
     assert pipe.request("ping") == {}
+
+
+def test_a_host_that_names_its_tasks_itself_and_polls_the_log(pipe: Pipe, tmp_path: Path) -> None:
+    """`task-id-contract.md`, runtime flow: an id of its own, an acknowledgement, and the entry in the log."""
+    task_id, state_dir = str(uuid.uuid4()), tmp_path / "state"
+    meta = {
+        "taskId": task_id,
+        "projectRoot": str(tmp_path),
+        "chatos": {"uiApp": {"stateDir": str(state_dir)}},
+    }
+    inputs = {"name": "codex_app_window_run", "arguments": {"prompt": "Summarise"}}
+    ack = pipe.exchange(
+        {"jsonrpc": "2.0", "id": "call", "method": "tools/call", "params": {**inputs, "_meta": meta}}
+    )
+    assert ack["result"]["content"][0]["type"] == "text"
+
+    def outputs() -> list[str]:
+        log = state_dir / "ui-prompts.jsonl"
+        entries = map(json.loads, log.read_text("utf-8").splitlines()) if log.exists() else ()
+        return [
+            entry["prompt"]["markdown"]
+            for entry in entries
+            if (entry["type"], entry["action"]) == ("ui_prompt", "request")
+            and entry["requestId"] in (task_id, f"mcp-task:{task_id}")
+            and entry["prompt"]["kind"] == "result"
+        ]
+
+    assert wait_until(outputs)
+    assert outputs() == ["## Done\n\nSummarise 交互待办"]
+
+
+def test_the_sync_of_the_files_pack_has_the_documents_words(deployment: Deployment, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    deployment.variables = {"XDG_STATE_HOME": str(tmp_path / "home")}
+    with serving(deployment, app="backburner.packs.files") as pipe:
+        pipe.initialize(experimental={"tool_result": {}})
+        handle = pipe.exchange(call(tmp_path / "tree"))["result"]
+        assert re.fullmatch(r"Operation queued\. Estimated runtime: [\d.]+s", handle["messages"][0]["text"])
+        told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
+        assert told["result"]["messages"] == [{"type": "success", "text": "Sync completed successfully"}]

@@ -157,8 +157,8 @@ class McpSettings:
         True, "Whether servers list the task tools (submit_task and so on)", example="false"
     )
     task_tools_prefix: str = _setting("", "Put before the names of the task tools")
-    patience_s: float = _setting(
-        50.0,
+    patience_s: float | None = _setting(
+        None,
         "How long a plain call is held before the client gets a handle (default: by its name; else 50 s)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = _setting(
@@ -168,7 +168,8 @@ class McpSettings:
     )
     announce_jobs: Literal["declared", "all"] = _setting(
         "declared",
-        "Who is notified of how a job goes on: `declared` (clients that say they can take it) or `all`",
+        "Who is notified of how a job goes on, where the tool's author leaves it open: `declared` (clients"
+        " that say they can take it) or `all`",
     )
     progress_silence_s: float = _setting(30.0, "When a progress token that nobody uses is forgotten")
 

@@ -238,4 +238,5 @@ def _answering(ctx: RequestContext) -> Iterator[list[Exception]]:
 
 def _listed_function(spec: ToolSpec) -> dict[str, Any]:
     tool = {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
-    return tool if spec.output_schema is None else {**tool, "outputSchema": spec.output_schema}
+    known = {"title": spec.title or None, "outputSchema": spec.output_schema}
+    return tool | {key: value for key, value in known.items() if value is not None}

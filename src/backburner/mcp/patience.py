@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
-from ..config import McpSettings, Settings
+from ..config import Settings
 from .request import RequestContext
 
 #: The client waits for as long as it takes.
 FOREVER = None
 
-_DEFAULT_S = McpSettings().patience_s
+#: How long to hold calls of a client of whom nothing is known.
+_UNKNOWN_CLIENT_S = 50.0
 #: So much of a client's limit may pass before the handle must be on its way.
 _MARGIN = 0.8
 
@@ -52,9 +53,9 @@ def patience_s(client_name: str, client_version: str, settings: Settings) -> flo
         pattern, _, version_pattern = client.partition("@")
         if fnmatchcase(name, pattern.casefold()) and fnmatchcase(version, version_pattern or "*"):
             return FOREVER if isinstance(chosen, str) else chosen
-    if settings.mcp.patience_s != _DEFAULT_S:
+    if settings.mcp.patience_s is not None:
         return settings.mcp.patience_s
-    patience: float | None = settings.mcp.patience_s
+    patience: float | None = _UNKNOWN_CLIENT_S
     for pattern, since, limit in _LIMITS:
         if fnmatchcase(name, pattern) and _numbers(version) >= since:
             patience = None if limit is None else limit * _MARGIN

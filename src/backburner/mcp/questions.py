@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -11,7 +13,11 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import TypeAdapter, ValidationError
 
+from ..errors import BackburnerError, InvalidAnswer
+from ..service import TaskService, TaskStatus
 from ..task import InputRequest
+
+logger = logging.getLogger(__name__)
 
 _REQUEST: TypeAdapter[Any] = TypeAdapter(types.InputRequest)
 _RESULTS: Mapping[str, type[types.Result]] = {
@@ -51,6 +57,52 @@ async def put(
     except (MCPError, ValidationError) as error:
         return declined(question.method, str(error))
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def give(service: TaskService, status: TaskStatus, answers: Mapping[str, Any]) -> None:
+    """Give a task the answers to its open questions; if one does not fit, the client is taken to refuse."""
+    try:
+        await service.aio.answer_input(status.task_id, answers, owner=status.task.owner)
+    except InvalidAnswer as error:
+        refused = {q.key: declined(q.method, str(error)) for q in status.questions}
+        await service.aio.answer_input(status.task_id, refused, owner=status.task.owner)
+
+
+class QuestionsOut:
+    """The questions of a task that goes on without a request, put to its client as long as they are open.
+
+    Who cannot be asked is not taken to refuse: somebody else may have the answer.
+    """
+
+    def __init__(self, service: TaskService, session: ServerSession) -> None:
+        self._service = service
+        self._session = session
+        self._open: Sequence[InputRequest] = ()
+        self._asking: asyncio.Task[None] | None = None
+
+    def see(self, status: TaskStatus) -> None:
+        """What the task asks now; returns at once."""
+        if status.questions == self._open:
+            return
+        self.take_back()
+        self._open = status.questions
+        needed = [_CAPABILITIES[question.method] for question in status.questions]
+        if needed and all(map(self._session.check_client_capability, needed)):
+            self._asking = asyncio.create_task(self._ask(status))
+
+    def take_back(self) -> None:
+        """Wait for no answer any more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, status: TaskStatus) -> None:
+        try:
+            answers = {one.key: await put(one, self._session, None) for one in status.questions}
+            await give(self._service, status, answers)
+        except (NoBackChannelError, BackburnerError) as error:
+            logger.info("The questions of task %s are not answered: %s", status.task_id, error)
+        except Exception:
+            logger.info("The client of task %s went while it was asked", status.task_id, exc_info=True)
 
 
 def declined(method: str, reason: str) -> dict[str, Any]:

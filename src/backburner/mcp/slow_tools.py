@@ -80,6 +80,7 @@ class SlowTools:
                 spec = self._spec(
                     name,
                     description=tool.get("description") or "",
+                    title=tool.get("title") or "",
                     input_schema=tool["inputSchema"],
                     output_schema=tool.get("outputSchema"),
                 )

@@ -28,5 +28,5 @@ def client_dialects(
     return (
         *([TaskIdClient(poller)] if poller is not None else []),
         *([Tasks2026Client(connection), Tasks2025Client(connection, questions)] if tasks else []),
-        TwoStageClient(connection, tools),
+        TwoStageClient(connection, tools, asks=tasks),
     )

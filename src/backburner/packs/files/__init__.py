@@ -24,10 +24,10 @@ __all__ = [
 
 def add_to(app: Backburner) -> None:
     """Add the tools of this pack to an app."""
-    app.tool(estimate=estimate_files(), idempotent=True)(wksm_monitor_sync)
-    app.tool(estimate=estimate_files(".md"), idempotent=True)(wksm_vault_index)
-    app.tool(task="never", idempotent=True)(wksm_vault_search)
-    app.tool(estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
+    app.tool(title="Sync", estimate=estimate_files(), idempotent=True)(wksm_monitor_sync)
+    app.tool(title="Vault index", estimate=estimate_files(".md"), idempotent=True)(wksm_vault_index)
+    app.tool(title="Vault search", task="never", idempotent=True)(wksm_vault_search)
+    app.tool(title="Batch transform", estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
 
 
 bb = Backburner("files")

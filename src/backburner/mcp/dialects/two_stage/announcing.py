@@ -15,11 +15,13 @@ from ...following import follow
 from ...outbox import Outbox, connection_state, outbox_of
 from ...outcomes import tool_raised
 from ...progress_tokens import ProgressTokens, ProgressUpdate, Token
+from ...questions import QuestionsOut
 from ...request import RequestContext, is_modern, request_meta
 from ...sdk import connection_of
+from ...server_dialect import SlowCall
 from ...status_words import progress_message
 from .mcp_result import MCPResult
-from .wire import ASYNC, CAPABILITY, RESULT_NEWS, STATUS, about_job
+from .wire import ASYNC, CAPABILITY, RESULT_NEWS, STARTING, about_job
 
 _KNOWS_TWO_STAGE = "backburner.two-stage"
 _FOLLOWERS = "backburner.followers"
@@ -33,27 +35,34 @@ class Announcements:
         self._tokens = tokens
         self._followers: set[asyncio.Task[None]] = set()
 
-    def announce(self, ctx: RequestContext, status: TaskStatus, token: Token) -> None:
-        """Tell the client of the job from now on, if it can take that; returns at once.
+    def announce(self, call: SlowCall, status: TaskStatus) -> None:
+        """Tell the client of the job from now on, and ask it what the job asks; returns at once.
 
-        Nothing waits for the client: news goes through the outbox of its connection.
+        Clients hear of the jobs of every tool whose author chose handles, and of others if they can take
+        that. Nothing waits for the client: news goes through the outbox of its connection.
         """
-        if not (self._access.settings.mcp.announce_jobs == "all" or takes_results(ctx)):
+        ctx, everybody = call.ctx, self._access.settings.mcp.announce_jobs == "all"
+        if not (call.spec.answer == "handle" or everybody or takes_results(ctx)):
             return
         if is_modern(ctx) and ctx.request is not None:
             return  # over HTTP without sessions there is no stream to send on
-        follower = asyncio.create_task(self._tell(outbox_of(ctx), status, token))
+        # It begins when this request waits, so after the answer is on its way.
+        follower = asyncio.create_task(self._tell(ctx, status, call.token.shown))
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)
         _end_with_connection(ctx, follower)
 
-    async def _tell(self, outbox: Outbox, handed_out: TaskStatus, shown: Token) -> None:
+    async def _tell(self, ctx: RequestContext, handed_out: TaskStatus, shown: Token) -> None:
+        outbox = outbox_of(ctx)
         job, token = _Job(handed_out.task_id, outbox, shown), self._tokens.generate_token()
+        asking = QuestionsOut(self._access.service, ctx.session)
         status = handed_out
         try:
+            self._say(job, handed_out, token)
             async for status in follow(self._access.service, job.job_id, handed_out.task.owner):
                 if outbox.closed:
                     return
+                asking.see(status)
                 if not status.task.finished:
                     self._say(job, status, token)
             outbox.put(
@@ -68,10 +77,15 @@ class Announcements:
         except TaskNotFound:
             return  # it expired, or was deleted: there is nothing to tell any more
         finally:
+            asking.take_back()
             self._tokens.cleanup_completed(token)
 
     def _say(self, job: _Job, status: TaskStatus, token: Token) -> None:
+        """Tell how far the job is, unless that was said last."""
         update = progress_update(status)
+        if update == job.said:
+            return
+        job.said = update
         try:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
@@ -84,17 +98,18 @@ class Announcements:
         if task.state is not State.SUCCEEDED:
             return failure(task)
         outcome = await self._access.outcome(task.task_id, task.owner)
-        return success(task, outcome)
+        tools, name = self._access.app.tools, task.tool_name
+        return success((tools.get(name).title if name in tools else "") or name, outcome)
 
 
-def success(task: Task, outcome: Mapping[str, Any]) -> MCPResult:
+def success(title: str, outcome: Mapping[str, Any]) -> MCPResult:
     """What a tool returned. A tool that returned an MCPResult's own form is taken at its word."""
     data = outcome.get("structuredContent")
     if not isinstance(data, dict):
         data = {"content": outcome.get("content", [])}
     if data.keys() == {"success", "data", "messages"}:
         return MCPResult(bool(data["success"]), data["data"], data["messages"])
-    return MCPResult(data=data).add_success(f"{task.tool_name} completed successfully")
+    return MCPResult(data=data).add_success(f"{title} completed successfully")
 
 
 def failure(task: Task) -> MCPResult:
@@ -111,7 +126,7 @@ def progress_update(status: TaskStatus) -> ProgressUpdate:
     message = (progress.message if progress else None) or progress_message(status)
     return ProgressUpdate(
         percentage=progress.percent if progress and progress.percent is not None else 0.0,
-        message=message or STATUS[status.task.state],
+        message=message or STARTING,
         context=progress.context if progress else None,
     )
 
@@ -122,16 +137,30 @@ class _Job:
     def __init__(self, job_id: str, outbox: Outbox, token: Token) -> None:
         self.job_id = job_id
         self.token = token
+        self.said: ProgressUpdate | None = None
         self._outbox = outbox
+        self._subject = f"start:{job_id}"
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Of a job the progress is a part of 1."""
+        """Of a job the progress is a part of 1. Its first is never replaced by a later one."""
         named = {**about_job(self.job_id), "progress": params["progress"] / params["total"], "total": 1}
         meta = {**params.get("_meta", {}), **about_job(self.job_id)}
-        self._outbox.put(self.job_id, method, {**params, **named, "_meta": meta})
+        self._outbox.put(self._subject, method, {**params, **named, "_meta": meta})
+        self._subject = self.job_id
 
 
 # -- who can take it -------------------------------------------------------------------------------
+
+
+def asks_for_handle(ctx: RequestContext) -> bool:
+    """Whether a call is to be answered with the handle at once: by its own word, or else its client's."""
+    asked = request_meta(ctx).get(ASYNC)
+    return _declared(ctx) if asked is None else asked is True
+
+
+def _declared(ctx: RequestContext) -> bool:
+    capabilities = ctx.session.client_capabilities
+    return capabilities is not None and CAPABILITY in (capabilities.experimental or {})
 
 
 def takes_results(ctx: RequestContext) -> bool:
@@ -141,8 +170,7 @@ def takes_results(ctx: RequestContext) -> bool:
     polled for a job before. Others would be puzzled by a method that they do not know, and by
     progress after the answer.
     """
-    declared = ctx.session.client_capabilities
-    if declared is not None and CAPABILITY in (declared.experimental or {}):
+    if _declared(ctx):
         return True
     if request_meta(ctx).get(ASYNC) is True:
         learn_two_stage(ctx)

@@ -90,7 +90,9 @@ class TwoStageClient(ClientDialect):
 
     name: ClassVar[str] = NAME
 
-    def __init__(self, connection: Connection, tools: TaskToolsClient) -> None:
+    def __init__(self, connection: Connection, tools: TaskToolsClient, *, asks: bool) -> None:
+        """`asks` for handles; who does not may be given one all the same."""
+        self._asks = asks
         self._connection = connection
         self._tools = tools
         self._jobs: dict[str, _Job] = {}
@@ -98,8 +100,8 @@ class TwoStageClient(ClientDialect):
         self._unpolled: Link | None = None
 
     def ask_for_task(self, link: Link, tool: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        """Say that we can take its notifications."""
-        return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}}
+        """Say that we want the handle, and can take its notifications."""
+        return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}} if self._asks else params
 
     def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
         job_id = task_in(result)

@@ -8,7 +8,6 @@ from typing import Any
 
 from mcp.shared.exceptions import NoBackChannelError
 
-from ....errors import InvalidAnswer
 from ....lifecycle import State
 from ....service import TaskStatus
 from ...access import TaskAccess, present
@@ -19,7 +18,7 @@ from ...outbox import notification
 from ...outcomes import error_result, tool_raised
 from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate
-from ...questions import declined, put
+from ...questions import declined, give, put
 from ...request import RequestContext, request_meta
 from ...sdk import connection_of
 from ...server_dialect import SlowCall
@@ -100,12 +99,7 @@ class HeldCalls:
                 answers[question.key] = await put(question, ctx.session, ctx.request_id)
             except NoBackChannelError as error:
                 answers[question.key] = declined(question.method, str(error))
-        service, owner = self._access.service, status.task.owner
-        try:
-            await service.aio.answer_input(status.task_id, answers, owner=owner)
-        except InvalidAnswer as error:
-            refused = {q.key: declined(q.method, str(error)) for q in status.questions}
-            await service.aio.answer_input(status.task_id, refused, owner=owner)
+        await give(self._access.service, status, answers)
 
 
 class _Progress:

@@ -11,19 +11,18 @@ from typing import Any
 
 from ....errors import BackburnerError, TaskNotFound
 from ....service import TaskStatus
-from ....times import span
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...input_rounds import InputRounds
 from ...patience import client_patience_s
-from ...progress_tokens import CallToken, ProgressTokens
+from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
 from ..task_tools.wire import WAIT_FOR_TASK
-from .announcing import Announcements, learn_two_stage, progress_update
+from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update
 from .holding import HeldCalls
 from .mcp_result import MCPResult
-from .wire import POLL, STATUS, PollParams, described, estimated, handle, named, or_handle
+from .wire import POLL, STATUS, PollParams, described, estimated, handle, named, or_handle, queued_words
 
 
 class TwoStage(ServerDialect):
@@ -60,30 +59,32 @@ class TwoStage(ServerDialect):
             if result is not None:
                 return result
             status = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
-        return self._hand_out(call.ctx, status, call.token)
+        return self._hand_out(call, status)
 
     def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
-        """How long to hold the call; None means to its end."""
+        """How long to hold the call; None means to its end. The tool's author has the first word."""
         if call.spec.answer == "hold" or call.spec.task == "never":
             return None
+        if call.spec.answer == "handle" or asks_for_handle(call.ctx):
+            return 0
         patience_s, estimate_s = client_patience_s(call.ctx, self._access.settings), status.task.estimate_s
         too_long = patience_s is not None and estimate_s is not None and estimate_s > patience_s
-        return 0 if call.spec.answer == "handle" or too_long else patience_s
+        return 0 if too_long else patience_s
 
-    def _hand_out(self, ctx: RequestContext, status: TaskStatus, token: CallToken) -> dict[str, Any]:
+    def _hand_out(self, call: SlowCall, status: TaskStatus) -> dict[str, Any]:
         """The task's id, how long it will take, and in two sentences what to do next."""
-        self._announcements.announce(ctx, status, token.shown)
+        self._announcements.announce(call, status)
         settings, task = self._access.settings, status.task
         left_s = status.eta_s if status.eta_s is not None else task.estimate_s
-        takes = "" if left_s is None else f", which should take about {span(left_s)}"
-        text = f"{task.tool_name} goes on in the background as task {task.task_id}{takes}."
+        text = f"{task.tool_name} goes on in the background as task {task.task_id}."
         if settings.mcp.task_tools:
             text += (
                 f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
                 " task_id, and again for as long as `finished` is false."
             )
         how = {**estimated(left_s), "poll_endpoint": POLL}
-        return handle(task.task_id, STATUS[task.state], text, **how)
+        words = queued_words(STATUS[task.state], left_s)
+        return handle(task.task_id, STATUS[task.state], words, text, **how)
 
     async def heard(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":

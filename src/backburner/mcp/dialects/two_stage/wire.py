@@ -21,8 +21,10 @@ POLL = "tools/poll_result"
 RESULT_NEWS = "notifications/tool_result"
 #: What a client declares under `experimental` to be told of progress and results of its jobs.
 CAPABILITY = "tool_result"
-#: In the `_meta` of a call: the client can take a handle, and what follows. On a tool: it may hand one out.
+#: In the `_meta` of a call: the client wants a handle, and what follows. On a tool: it may hand one out.
 ASYNC = "async"
+#: The first word of a job's progress, before its tool has said anything.
+STARTING = "Starting operation..."
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {
@@ -71,10 +73,19 @@ class PollParams(types.RequestParams):
 # -- from the server -------------------------------------------------------------------------------
 
 
-def handle(job_id: str, status: str, text: str, **data: Any) -> dict[str, Any]:
+def handle(job_id: str, status: str, *texts: str, **data: Any) -> dict[str, Any]:
     """A `CallToolResult` that hands out a job, also for strict clients: the body stands there twice."""
-    body = MCPResult(data={"job_id": job_id, **data, "status": status}).add_info(text).to_dict()
-    return {"content": [text_block(text)], "structuredContent": body, "isError": False, **body}
+    result = MCPResult(data={"job_id": job_id, **data, "status": status})
+    for text in texts:
+        result.add_info(text)
+    body = result.to_dict()
+    return {"content": [text_block("\n".join(texts))], "structuredContent": body, "isError": False, **body}
+
+
+def queued_words(status: str, seconds: float | None) -> str:
+    """The first words of a handle: `Operation queued. Estimated runtime: 45s`."""
+    known = "" if seconds is None else f" Estimated runtime: {round(seconds, 2):.12g}s"
+    return f"Operation {status}.{known}"
 
 
 def estimated(seconds: float | None) -> dict[str, Any]:
