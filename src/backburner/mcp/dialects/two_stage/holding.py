@@ -81,9 +81,10 @@ class HeldCalls:
                 if can_be_asked(ctx):
                     return self._rounds.ask(status)
                 await self._ask(ctx, status)
-        return await self._result(present(status))
+        return await self.result(present(status))
 
-    async def _result(self, status: TaskStatus) -> dict[str, Any]:
+    async def result(self, status: TaskStatus) -> dict[str, Any]:
+        """The answer to a call whose task is finished. Raises MCPError if its tool did."""
         task = status.task
         if task.state is State.SUCCEEDED or tool_raised(task):
             return await self._access.outcome(task.task_id, task.owner)

@@ -59,6 +59,8 @@ class TwoStage(ServerDialect):
             if result is not None:
                 return result
             status = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
+            if status.task.finished:  # at the very moment at which patience ended
+                return await self._held.result(status)
         return self._hand_out(call, status)
 
     def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
