@@ -211,6 +211,8 @@ class TaskContext:
             raise InvalidRequest(reason=f"from 1 to {MAX_QUESTIONS} questions can be asked at once")
         number = next(self._questions)  # of this thread alone, whoever else asks now
         unique = {key: f"{key}-{self.attempt}-{number}" for key in requests}
+        for key in unique.values():
+            check_text("a question's key", key, MAX_NAME_CHARS)
         body = [
             {"key": unique[key], "method": method, "params": dict(params)}
             for key, (method, params) in requests.items()
