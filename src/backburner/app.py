@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from .config import Settings, state_folder
 from .engine import Engine
@@ -28,6 +28,27 @@ from .tools import Registry, ToolSpec, tool_from_function
 log = logging.getLogger("backburner.app")
 
 F = TypeVar("F", bound=Callable[..., Any])
+Part = TypeVar("Part")
+
+
+class MadeOnce(cached_property[Part]):
+    """A part of an app that is made when it is first used; threads that want it at that moment share it.
+
+    Since Python 3.12 a `cached_property` lets each of them make one of its own.
+    """
+
+    @overload
+    def __get__(self, app: None, owner: type[Any] | None = None) -> Self: ...
+
+    @overload
+    def __get__(self, app: object, owner: type[Any] | None = None) -> Part: ...
+
+    def __get__(self, app: Any, owner: type[Any] | None = None) -> Self | Part:
+        if app is None:
+            return self
+        with app.making:
+            part: Part = super().__get__(app, owner)
+        return part
 
 
 class Backburner:
@@ -51,6 +72,8 @@ class Backburner:
         #: The MCP server that offers the tools: the one attached to, or one made when first needed.
         self.server: Any = None
         self._lock = threading.Lock()
+        #: Held by the thread that makes a part, which may need others for it.
+        self.making = threading.RLock()
         if not FOR_RUNNER.get():
             self.settings = self._read_settings()  # so that a mistake shows at once
 
@@ -132,15 +155,15 @@ class Backburner:
 
     # -- the parts, made when first used
 
-    @cached_property
+    @MadeOnce
     def store(self) -> Store:
         return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
-    @cached_property
+    @MadeOnce
     def engine(self) -> Engine:
         return make_engine(self)
 
-    @cached_property
+    @MadeOnce
     def service(self) -> TaskService:
         return TaskService(
             self.store,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import secrets
@@ -78,7 +79,7 @@ class TaskContext:
         self._folder = folder
         self._cancelled = cancel_flag
         self._max_checkpoint_bytes = max_checkpoint_bytes
-        self._questions = 0
+        self._questions = itertools.count(1)
         self._percent: float | None = None
 
     @cached_property
@@ -208,8 +209,10 @@ class TaskContext:
         """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`."""
         if not 1 <= len(requests) <= MAX_QUESTIONS:
             raise InvalidRequest(reason=f"from 1 to {MAX_QUESTIONS} questions can be asked at once")
-        self._questions += 1
-        unique = {key: f"{key}-{self.attempt}-{self._questions}" for key in requests}
+        number = next(self._questions)  # of this thread alone, whoever else asks now
+        unique = {key: f"{key}-{self.attempt}-{number}" for key in requests}
+        for key in unique.values():
+            check_text("a question's key", key, MAX_NAME_CHARS)
         body = [
             {"key": unique[key], "method": method, "params": dict(params)}
             for key, (method, params) in requests.items()

@@ -242,6 +242,46 @@ def test_a_second_sigterm_hands_back_at_once(local: Local) -> None:
     assert local.trail(task_id)[-1] == "hand_back"
 
 
+def share_of_a_cpu(process: psutil.Process) -> float:
+    """How much of one the process takes, for two seconds from now."""
+    began, used = CLOCK.steady_ms(), sum(process.cpu_times()[:2])
+    eventually(lambda: CLOCK.steady_ms() > began + 2000)
+    return (sum(process.cpu_times()[:2]) - used) * 1000 / (CLOCK.steady_ms() - began)
+
+
+def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_retry_that_is_due(
+    local: Local, tmp_path: Path
+) -> None:
+    local.app.engine.stop()
+    running, retried = begin(local, folder=str(tmp_path)), local.submit("succeed_later")
+    due_at = local.until(retried, lambda task: task.ready_at is not None).task.ready_at
+    assert due_at is not None
+    supervisor = local.supervisor()
+    supervisor.send_signal(signal.SIGTERM)
+    eventually(lambda: CLOCK.now_ms() > due_at)
+    assert share_of_a_cpu(supervisor) < 0.1
+    release(tmp_path)
+    assert local.end(running).result == 1
+    supervisor.wait(10)
+    assert (local.store.get(retried).state, local.store.get(retried).attempt) == (State.QUEUED, 1)
+
+
+def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_runner_whose_end_it_waits_for(
+    start_local: StartLocal,
+) -> None:
+    local = start_local(supervisor={"drain_grace_s": 0.1})
+    local.app.engine.stop()
+    task_id = begin(local, "sleep", seconds=600)
+    supervisor, runner, (zygote,) = local.supervisor(), local.runner_of(task_id), local.zygotes()
+    zygote.suspend()  # so nobody tells the supervisor that its runner has ended
+    supervisor.send_signal(signal.SIGTERM)
+    eventually(lambda: not is_alive(runner.pid))
+    assert share_of_a_cpu(supervisor) < 0.1
+    zygote.resume()
+    supervisor.wait(10)
+    assert local.trail(task_id)[-1] == "hand_back"
+
+
 def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
     start_local: StartLocal,
 ) -> None:
@@ -333,6 +373,22 @@ def test_a_runner_that_takes_nothing_in_stops_nobody_else(local: Local) -> None:
     assert local.end(large).state is State.SUCCEEDED
     assert local.store.get(large).attempt == 1
     assert local.run("pid", one_worker).result == runner.pid
+
+
+def test_a_cancel_that_overtakes_the_start_of_its_task_is_heard_by_its_question(
+    start_local: StartLocal,
+) -> None:
+    local = start_local(supervisor={"cancel_grace_s": 600})
+    one_worker = {"queue": "one_by_one"}
+    runner = psutil.Process(local.run("pid", one_worker).result)
+    runner.suspend()
+    task_id = local.submit("ask_at_length", one_worker, words="x" * 900_000)
+    local.until_state(task_id, State.RUNNING)
+    local.service.cancel(task_id)
+    local.until_state(task_id, State.CANCELLING)
+    runner.resume()  # the cancel is there, and most of the task is still to come
+    assert local.end(task_id).state is State.CANCELLED
+    assert local.run("pid", one_worker).state is State.SUCCEEDED
 
 
 def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) -> None:

@@ -218,3 +218,19 @@ def test_a_cancelled_tool_is_killed_while_the_supervisor_waits_for_its_store(
     eventually(lambda: not is_alive(runner.pid))
     way.mend()
     assert client.end(task_id).state is State.CANCELLED
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("how", ["cut", "frozen"])
+def test_an_answer_that_is_given_while_the_store_is_away_is_brought_to_the_tool(
+    start_host: StartHost, client: Client, how: str
+) -> None:
+    _, way = start_host("only", **{**QUICK, "lease_grace_s": 60})
+    task_id = client.submit("ask_name")
+    (question,) = client.until_state(task_id, State.INPUT_REQUIRED).questions
+    way.cut() if how == "cut" else way.freeze()
+    answer = {"action": "accept", "content": {"name": "Ann"}}
+    client.service.answer_input(task_id, {question.key: answer})
+    way.mend()
+    task = client.end(task_id)
+    assert (task.result["content"], task.attempt) == ({"name": "Ann"}, 1)

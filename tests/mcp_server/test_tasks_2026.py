@@ -182,25 +182,27 @@ async def test_the_extension_is_advertised_and_the_capability_of_2025_is_not(dep
             assert "execution" not in tool
 
 
-async def test_over_http_the_name_header_must_be_the_task_s(deployment: Deployment) -> None:
+async def test_over_http_the_name_header_must_be_the_task_s_if_there_is_one(deployment: Deployment) -> None:
     with deployment.http() as server:
         async with connect(server.url, "2026") as peer, httpx2.AsyncClient() as http:
             task_id = await peer.start("slow", {"n": 1})
 
-            async def get(named: str | None) -> httpx2.Response:
+            async def ask(method: str, named: str | None) -> httpx2.Response:
                 headers = {
                     "Accept": "application/json, text/event-stream",
                     "MCP-Protocol-Version": "2026-07-28",
-                    "Mcp-Method": "tasks/get",
+                    "Mcp-Method": method,
                     **({} if named is None else {"Mcp-Name": named}),
                 }
-                body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get"}
-                params = {"taskId": task_id, "_meta": meta()}
+                body = {"jsonrpc": "2.0", "id": 1, "method": method}
+                params = {"taskId": task_id, "inputResponses": {}, "_meta": meta()}
                 return await http.post(server.url, json={**body, "params": params}, headers=headers)
 
-            assert (await get(task_id)).json()["result"]["taskId"] == task_id
-            mismatched = await get("another")
-            assert (mismatched.status_code, mismatched.json()["error"]["code"]) == (400, -32020)
+            for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+                mismatched = await ask(method, "another")
+                assert (mismatched.status_code, mismatched.json()["error"]["code"]) == (400, -32020)
+                for named in (task_id, None):  # the clients of FastMCP send none: docs/surfaces.md
+                    assert "error" not in (await ask(method, named)).json()
             await peer.poll(task_id)
 
 

@@ -42,6 +42,7 @@ class Oversight:
         self._drain_grace_ms = int(settings.supervisor.drain_grace_s * 1000)
         self._tasks_folder = tasks_folder
         self._drained_at: int | None = None
+        self._gave_up = False
 
     # -- what others want
 
@@ -74,15 +75,16 @@ class Oversight:
     def drain(self, now: int) -> None:
         """At first let finish what runs, for its grace; said once more, hand everything back at once."""
         self._drained_at = now if self.is_draining else now + self._drain_grace_ms
+        self._gave_up = False
         self._timers.soon("look", now)
 
     # -- looking
 
     def look(self, now: int) -> None:
         """Enforce the limits, end what must end, and have written what was said."""
+        if self._drained_at is not None and not self._gave_up:
+            self._give_up(now, self._drained_at)
         for worker in self._workers:
-            if self._drained_at is not None:
-                self._give_up(worker, now, self._drained_at)
             attempt = worker.attempt
             if attempt is not None:
                 self._enforce(worker, attempt, now)
@@ -90,8 +92,10 @@ class Oversight:
                 if (news := attempt.news()) is not None:
                     self._batch.add(news)
 
-    def _give_up(self, worker: WorkerSlot, now: int, drained_at: int) -> None:
-        for attempt in worker.attempts():
+    def _give_up(self, now: int, drained_at: int) -> None:
+        """Hand back what no runner has, and after the grace the rest: once, for its end may take a while."""
+        self._gave_up = now >= drained_at
+        for worker, attempt in self._workers.attempts():
             if attempt.sent and now < drained_at:
                 self._timers.soon("look", drained_at)
             else:

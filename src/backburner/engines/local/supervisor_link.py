@@ -37,6 +37,7 @@ class SupervisorLink:
         self._replies: dict[int, Any] = {}
         self._replied = threading.Condition()
         self._current: AttemptChannel | None = None
+        self._cancelled: dict[str, Any] | None = None  # the attempt that was; it may not have begun yet
         self._moved = threading.Event()
         self._forked = False
         os.register_at_fork(after_in_child=self._die)
@@ -77,7 +78,7 @@ class SupervisorLink:
             self._work.sendall(encode(kind, {**body, "number": number}))
         with self._replied:
             while number not in self._replies:
-                if kind == "ask" and channel.cancelled:
+                if kind == "ask" and channel.name == self._cancelled:
                     raise TaskCancelled
                 self._replied.wait()
             return self._replies.pop(number)
@@ -106,10 +107,10 @@ class SupervisorLink:
 
     def _hear(self, execution: Execution) -> None:
         for kind, body in MessageReader(self._steer).each():
-            if kind == "cancel" and execution.cancel(body["task_id"], body["attempt"]):
+            if kind == "cancel":
+                execution.cancel(body["task_id"], body["attempt"])
                 with self._replied:
-                    if self._current is not None:
-                        self._current.cancelled = True
+                    self._cancelled = body
                     self._replied.notify_all()
             elif kind == "reply":
                 with self._replied:
@@ -131,33 +132,33 @@ class AttemptChannel:
 
     def __init__(self, link: SupervisorLink, task_id: str, attempt: int) -> None:
         self._link = link
-        self._name = {"task_id": task_id, "attempt": attempt}
+        self.name = {"task_id": task_id, "attempt": attempt}
         self._latest: dict[str, Any] | None = None
-        self.cancelled = self.over = False
+        self.over = False
 
     def log(self, level: str, message: str) -> None:
         if not self.over:
             self._link.log(level, message)
 
     def request(self, kind: str, body: dict[str, Any]) -> Any:
-        return self._link.request(self, kind, {**body, **self._name})
+        return self._link.request(self, kind, {**body, **self.name})
 
     def progress(self, body: dict[str, Any]) -> None:
         self._latest = body
         self._link.progress_is_there()
 
     def finish(self, outcome: dict[str, Any]) -> None:
-        self._link.finish(self, {**outcome, **self._name})
+        self._link.finish(self, {**outcome, **self.name})
 
     def take_progress(self) -> dict[str, Any] | None:
         """The latest progress, as a store can keep it, if there is any that was not sent."""
         body, self._latest = self._latest, None
-        return None if body is None or self.over else {**_storable(body), **self._name}
+        return None if body is None or self.over else {**_storable(body), **self.name}
 
     def check_not_over(self) -> None:
         """Raises InvalidRequest. A thread that outlives its task must not speak in another's time."""
         if self.over:
-            raise InvalidRequest(reason=f"task {self._name['task_id']} is over")
+            raise InvalidRequest(reason=f"task {self.name['task_id']} is over")
 
 
 def _storable(progress: dict[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
+from mcp_types import InputRequiredResult
 from starlette.types import ASGIApp
 
 from .. import sdk
-from .pipeline import SWALLOWED
+from .tool_round import ROUND
 
 
 def fits(server: Any) -> bool:
@@ -27,25 +28,33 @@ def lowlevel_of(server: Any) -> Server[Any]:
 def add_middleware(server: Any, low: Server[Any], middleware: Any) -> None:
     # Outermost: FastMCP's own middleware makes typed models of results, which would lose our keys.
     low.middleware.insert(0, middleware)
-    server.add_middleware(_keep_protocol_errors())
+    server.add_middleware(_noting_what_tools_come_to())
 
 
-def _keep_protocol_errors() -> Any:
+def _noting_what_tools_come_to() -> Any:
     from fastmcp.server.middleware import Middleware
 
-    class KeepProtocolErrors(Middleware):
-        """FastMCP turns an MCPError of a tool into a tool error; in a runner the task is to have it whole."""
+    class NoteWhatToolsComeTo(Middleware):
+        """FastMCP turns an MCPError of a tool into a tool error, and input that is required into an MCPError.
+
+        In a runner the task is to have both whole. Of tools that call others, the outermost ends last.
+        """
 
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            under_way, came_to = ROUND.get(), None
             try:
-                return await call_next(context)
+                result = await call_next(context)
+                came_to = getattr(result, "input_required", None)
+                return result
             except Exception as error:
-                swallowed = SWALLOWED.get()
-                if swallowed is not None and isinstance(error.__cause__, MCPError):
-                    swallowed.append(error.__cause__)
+                came_to = error.__cause__
                 raise
+            finally:
+                if under_way is not None:
+                    known = isinstance(came_to, MCPError | InputRequiredResult)
+                    under_way.came_to = came_to if known else None
 
-    return KeepProtocolErrors()
+    return NoteWhatToolsComeTo()
 
 
 def http_app(server: Any, path: str, **options: Any) -> ASGIApp:

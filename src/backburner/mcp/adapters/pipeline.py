@@ -7,7 +7,6 @@ messages, and the requests that it makes of the client.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,12 +18,15 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import MessageMetadata
 from mcp.shared.transport_context import TransportContext
+from mcp_types import InputRequiredResult
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ...context import TaskContext
 from ...errors import ProtocolError, ToolFailed
 from ..middleware import IN_RUNNER
 from ..owner import become
+from ..request import as_dict
+from .tool_round import ROUND, Round, listen_to_tools
 
 #: The revision that a tool in a runner sees: the last one at which a tool may ask its client directly.
 _VERSION = LATEST_HANDSHAKE_VERSION
@@ -32,10 +34,10 @@ _CLIENT = {"name": "backburner", "version": "1"}
 _CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 _ASKABLE = ("elicitation/create", "sampling/createMessage", "roots/list")
 
-#: A protocol error that the framework made a mere tool error of: kept here for `Pipeline.call`.
-SWALLOWED: contextvars.ContextVar[list[MCPError] | None] = contextvars.ContextVar(
-    "backburner_swallowed", default=None
-)
+#: So often a tool may ask for input and be called again, as with other clients of the SDK.
+_MOST_ROUNDS = 10
+#: So long after it asked for nothing but to be called again, it is.
+_CALL_AGAIN_S = 0.25
 
 
 class Pipeline:
@@ -54,23 +56,46 @@ class Pipeline:
         return run
 
     async def call(self, name: str, inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
-        """The tool's `CallToolResult`. Raises ProtocolError, or ToolFailed when the result is an error."""
+        """The tool's `CallToolResult`, after as many rounds of questions as it needs.
+
+        Raises ProtocolError, or ToolFailed when the result is an error, or the rounds are too many.
+        """
         IN_RUNNER.set(True)
-        state = await self._lifespan()
+        become(context.caller)
+        listen_to_tools(self._server)
+        lifespan = await self._lifespan()
+        first = {key: _without_nothing(answer.to_dict()) for key, answer in context.answers.items()}
+        responses, state = first, None
+        try:
+            for rounds_left in reversed(range(_MOST_ROUNDS + 1)):
+                result = await self._call_once(name, inputs, context, Round(responses, state), lifespan)
+                if not isinstance(result, InputRequiredResult):
+                    return result
+                if rounds_left:
+                    responses, state = {**first, **await _responses(context, result)}, result.request_state
+        except MCPError as error:
+            raise ProtocolError(error.code, error.message, error.data) from error
+        message = f"{name} has asked for input more than {_MOST_ROUNDS} times, and still asks"
+        failure = {"content": [{"type": "text", "text": message}], "isError": True}
+        raise ToolFailed(message, failure)
+
+    async def _call_once(
+        self, name: str, inputs: dict[str, Any], context: TaskContext, under_way: Round, lifespan: Any
+    ) -> dict[str, Any] | InputRequiredResult:
+        """Raises MCPError, or ToolFailed when the result is an error."""
         dispatch = TaskDispatch(context)
         connection = Connection.from_envelope(_VERSION, _CLIENT, _CAPABILITIES, outbound=dispatch)
         params = {"name": name, "arguments": inputs, "_meta": {"progressToken": context.task_id}}
-        swallowed: list[MCPError] = []
-        SWALLOWED.set(swallowed)
-        become(context.caller)
-        try:
-            result = await serve_one(
-                self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=state
-            )
-        except MCPError as error:
-            raise ProtocolError(error.code, error.message, error.data) from error
-        if swallowed:
-            raise ProtocolError(swallowed[0].code, swallowed[0].message, swallowed[0].data)
+        if under_way.responses:
+            params["inputResponses"] = dict(under_way.responses)
+        ROUND.set(under_way)
+        result = await serve_one(
+            self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=lifespan
+        )
+        if isinstance(under_way.came_to, MCPError):
+            raise under_way.came_to
+        if under_way.came_to is not None:
+            return under_way.came_to
         if result.get("isError"):
             raise ToolFailed(_text_of(result) or f"{name} failed", result)
         return result
@@ -115,16 +140,8 @@ class TaskDispatch:
         """Make the request a question of the task, and wait for its answer."""
         if method not in _ASKABLE:
             raise NoBackChannelError(method)
-        asked = {key: value for key, value in (params or {}).items() if key != "_meta"}
         key = method.partition("/")[0]
-        replies = await asyncio.to_thread(self._context.request_all, {key: (method, asked)})
-        reply = replies[key]
-        if method == "elicitation/create":
-            return {name: value for name, value in reply.items() if value is not None}
-        content = reply.get("content") or {}
-        if "error" in content:
-            raise MCPError(content["error"]["code"], content["error"]["message"])
-        return dict(content)
+        return (await _ask(self._context, {key: (method, params or {})}))[key]
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -138,6 +155,41 @@ class TaskDispatch:
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._context.progress(progress, total, message=message)
+
+
+async def _responses(context: TaskContext, required: InputRequiredResult) -> dict[str, Any]:
+    """What the client says to what is required of it. A tool may want no more than to be called again."""
+    if not required.input_requests:
+        await asyncio.sleep(_CALL_AGAIN_S)
+        return {}
+    asked = {key: as_dict(request) for key, request in required.input_requests.items()}
+    return await _ask(
+        context, {key: (each["method"], each.get("params") or {}) for key, each in asked.items()}
+    )
+
+
+async def _ask(
+    context: TaskContext, requests: Mapping[str, tuple[str, Mapping[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """Make requests of a client questions of the task, and wait for their results. Raises MCPError."""
+    asked = {key: (method, {**params}) for key, (method, params) in requests.items()}
+    for _, params in asked.values():
+        params.pop("_meta", None)
+    replies = await asyncio.to_thread(context.request_all, asked)
+    return {key: _result_of(method, replies[key]) for key, (method, _) in asked.items()}
+
+
+def _result_of(method: str, reply: Mapping[str, Any]) -> dict[str, Any]:
+    if method == "elicitation/create":
+        return _without_nothing(reply)
+    content = reply.get("content") or {}
+    if "error" in content:
+        raise MCPError(content["error"]["code"], content["error"]["message"])
+    return dict(content)
+
+
+def _without_nothing(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in answer.items() if value is not None}
 
 
 def _text_of(result: Mapping[str, Any]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...context import TaskContext
@@ -24,6 +27,13 @@ async def ask_name_async(ctx: TaskContext) -> dict[str, Any]:
 
 
 @app.tool
+def ask_at_length(words: str, ctx: TaskContext) -> int:
+    """Ask with so many words of input that it takes a while to hand the task over."""
+    ctx.ask("What is your name?", _NAME_SCHEMA)
+    return len(words)
+
+
+@app.tool
 def ask_two(ctx: TaskContext) -> dict[str, Any]:
     answers = ctx.ask_all({"first": ("First name?", _NAME_SCHEMA), "last": ("Last name?", None)})
     return {key: [answer.action, answer.content] for key, answer in answers.items()}
@@ -40,3 +50,24 @@ def ask_then_fail_once(ctx: TaskContext) -> Any:
     if ctx.attempt == 1:
         raise RuntimeError("once")
     return answer.content
+
+
+class _Together(dict[str, Any]):
+    """Questions that two threads begin to read at the same moment."""
+
+    both = threading.Barrier(2)
+
+    def __iter__(self) -> Iterator[str]:
+        self.both.wait()
+        return super().__iter__()
+
+
+@app.tool
+def ask_from_two_threads(ctx: TaskContext) -> dict[str, Any]:
+    def ask(name: str) -> Any:
+        params = {"mode": "form", "message": name, "requestedSchema": _NAME_SCHEMA}
+        return ctx.request_all(_Together(who=("elicitation/create", params)))["who"]["content"]["name"]
+
+    names = ["Ann", "Bob"]
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(names, pool.map(ask, names), strict=True))

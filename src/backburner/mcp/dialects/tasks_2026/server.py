@@ -202,7 +202,10 @@ def _require_tasks(ctx: RequestContext) -> None:
 
 
 def _check_name_header(ctx: RequestContext, task_id: str) -> None:
-    """Over HTTP, `Mcp-Name` is what routers went by, so it must be the task that the body names."""
+    """Over HTTP, `Mcp-Name` is what routers went by, so it must be the task that the body names.
+
+    One that is missing should be refused too, but a client that people use sends none (docs/surfaces.md).
+    """
     headers = getattr(ctx.request, "headers", None)
     named = None if headers is None else headers.get(MCP_NAME_HEADER)
     if named is not None and decode_header_value(named) != task_id:
