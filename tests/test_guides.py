@@ -41,7 +41,8 @@ def snippet(page: str, heading: str) -> str:
 def app_of(code: str, folder: Path) -> Backburner:
     path = folder / "lab.py"
     path.write_text(code.replace("sqlite:///", f"sqlite:///{folder}/"))
-    return load(parse(str(path)))
+    app: Backburner = load(parse(str(path)))
+    return app
 
 
 @pytest.mark.parametrize(("pack", "target", "tools"), PACKS)

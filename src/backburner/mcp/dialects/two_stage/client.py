@@ -84,6 +84,11 @@ class _Job:
         if known is None or progress.message or progress.percent != known.percent:
             self.progress = progress
 
+    def answers(self, progress: TaskProgress) -> None:
+        """To a poll. Such an answer may be older than what the server has told by itself meanwhile."""
+        if self.progress is None or (progress.percent or 0) >= (self.progress.percent or 0):
+            self.goes_on(progress)
+
 
 class TwoStageClient(ClientDialect):
     """A server that hands out a `job_id` in place of a result."""
@@ -204,7 +209,7 @@ class TwoStageClient(ClientDialect):
             raise MCPError(INTERNAL_ERROR, said)
         data = body["data"] if isinstance(body["data"], Mapping) else {"result": body["data"]}
         if data.get("status") in UNFINISHED:
-            job.goes_on(_progress(data))
+            job.answers(_progress(data))
         else:
             job.ends(data.get("result", data))
 
