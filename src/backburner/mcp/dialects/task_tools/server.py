@@ -31,6 +31,7 @@ from .wire import (
     SUBMIT_TASK,
     TAIL_TASK_LOGS,
     WAIT_FOR_TASK,
+    estimated,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class TaskTools(ServerDialect):
             "position": status.position,
             "submitted_at": iso(task.submitted_at),
             "poll_after_ms": status.poll_after_ms,
+            **estimated(status.estimate),
         }
 
     async def get_task_status(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -229,6 +231,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "updated_at": iso(task.updated_at),
         "heartbeat_at": iso(task.heartbeat_at),
         "completed_at": iso(task.completed_at),
+        **estimated(status.estimate),
         "progress": None if progress is None else {**progress.to_dict(), "eta_s": status.eta_s},
         "eta_s": status.eta_s,
         "cancel_requested": task.cancel_requested,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....estimate import EstimateSource, ExpectedRuntime
 from ....lifecycle import State
 from ....task_request import (
     MAX_KEY_CHARS,
@@ -25,6 +27,21 @@ LIST_TASKS = "list_tasks"
 CANCEL_TASK = "cancel_task"
 
 Schema = dict[str, Any]
+
+
+def estimated(runtime: ExpectedRuntime) -> dict[str, Any]:
+    """How long a task should run, and who says so."""
+    return {"estimated_runtime_seconds": runtime.seconds, "estimate_source": str(runtime.source)}
+
+
+def estimate_in(status: Mapping[str, Any]) -> ExpectedRuntime | None:
+    """What `estimated` made part of a status; None from a server that tells none, or in words of its own."""
+    try:
+        return ExpectedRuntime(
+            float(status["estimated_runtime_seconds"]), EstimateSource(status["estimate_source"])
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,11 @@ WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
 TEXTS: Schema = {"type": "array", "items": TEXT}
+#: What `estimated` gives.
+ESTIMATE: Schema = {
+    "estimated_runtime_seconds": {"type": "number"},
+    "estimate_source": {"type": "string", "enum": [str(source) for source in EstimateSource]},
+}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
 TASK_ID = _said({"type": "string", "maxLength": 256}, "The id of the task: tsk_…")
 CURSOR: Schema = {"type": ["string", "null"], "maxLength": 2048}
@@ -100,6 +122,7 @@ _STATUS = _object(
     updated_at=TEXT,
     heartbeat_at=TEXT_OR_NULL,
     completed_at=TEXT_OR_NULL,
+    **ESTIMATE,
     progress=OBJECT_OR_NULL,
     eta_s=NUMBER_OR_NULL,
     cancel_requested=FLAG,
@@ -156,6 +179,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             position=WHOLE_OR_NULL,
             submitted_at=TEXT,
             poll_after_ms=WHOLE,
+            **ESTIMATE,
         ),
         read_only=False,
     ),

@@ -19,11 +19,11 @@ from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
-from ..task_tools.wire import WAIT_FOR_TASK
+from ..task_tools.wire import WAIT_FOR_TASK, estimated
 from .announcing import Announcements, learn_two_stage, progress_update
 from .holding import HeldCalls
 from .mcp_result import MCPResult
-from .wire import POLL, STATUS, PollParams, described, estimated, handle, named, or_handle
+from .wire import POLL, STATUS, PollParams, described, handle, named, or_handle
 
 
 class TwoStage(ServerDialect):
@@ -82,7 +82,7 @@ class TwoStage(ServerDialect):
                 f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
                 " task_id, and again for as long as `finished` is false."
             )
-        how = {**estimated(left_s), "poll_endpoint": POLL}
+        how = {**estimated(status.estimate), "poll_endpoint": POLL}
         return handle(task.task_id, STATUS[task.state], text, **how)
 
     async def heard(self, ctx: RequestContext) -> None:
@@ -105,4 +105,5 @@ class TwoStage(ServerDialect):
         else:
             update = progress_update(status)
             data |= {"progress": (update.percentage or 0.0) / 100, "message": update.message}
+            data |= estimated(status.estimate)
         return MCPResult(data=data).to_dict()

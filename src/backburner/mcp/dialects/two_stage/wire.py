@@ -14,6 +14,7 @@ from ....clock import SystemClock
 from ....lifecycle import State
 from ....times import iso
 from ...outcomes import text_block
+from ..task_tools.wire import ESTIMATE
 from .mcp_result import MCPResult
 
 NAME = "two-stage"
@@ -49,7 +50,7 @@ HANDLE_SCHEMA: Mapping[str, Any] = MappingProxyType(
                 "type": "object",
                 "properties": {
                     "job_id": {"type": "string"},
-                    "estimated_runtime_seconds": {"type": ["number", "null"]},
+                    **ESTIMATE,
                     "status": {"type": "string", "enum": sorted(set(STATUS.values()))},
                 },
                 "required": ["job_id", "status"],
@@ -75,11 +76,6 @@ def handle(job_id: str, status: str, text: str, **data: Any) -> dict[str, Any]:
     """A `CallToolResult` that hands out a job, also for strict clients: the body stands there twice."""
     body = MCPResult(data={"job_id": job_id, **data, "status": status}).add_info(text).to_dict()
     return {"content": [text_block(text)], "structuredContent": body, "isError": False, **body}
-
-
-def estimated(seconds: float | None) -> dict[str, Any]:
-    """How long a job will take, for its handle."""
-    return {"estimated_runtime_seconds": seconds}
 
 
 def or_handle(schema: Mapping[str, Any]) -> dict[str, Any]:
