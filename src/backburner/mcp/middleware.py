@@ -151,13 +151,12 @@ class TaskMiddleware:
     async def _call_tool(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Any tool call: tracked while it is in flight, and its result says by which token and how long."""
         started = time.monotonic()
-        key, given = self._tokens.generate_token(), request_meta(ctx).get("progressToken")
-        token = CallToken(key, given if isinstance(given, str | int) else key)
-        self._tokens.track(key, str((ctx.params or {}).get("name")), shown=token.shown)
+        token = CallToken.of(self._tokens.generate_token(), request_meta(ctx).get("progressToken"))
+        self._tokens.track(token.key, str((ctx.params or {}).get("name")), shown=token.shown)
         try:
             result = await self._answer_call(ctx, call_next, token)
         finally:
-            self._tokens.cleanup_completed(key)
+            self._tokens.cleanup_completed(token.key)
         if isinstance(result, dict) and "content" in result:
             took = {"progressToken": token.shown, "duration": int((time.monotonic() - started) * 1000)}
             return {**result, "_meta": {**(result.get("_meta") or {}), **took}}

@@ -14,7 +14,7 @@ from ...access import TaskAccess, present
 from ...following import follow
 from ...outbox import Outbox, connection_state, outbox_of
 from ...outcomes import tool_raised
-from ...progress_tokens import ProgressTokens, ProgressUpdate, Token
+from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...request import RequestContext, is_modern, request_meta
 from ...sdk import connection_of
 from ...status_words import progress_message
@@ -33,7 +33,7 @@ class Announcements:
         self._tokens = tokens
         self._followers: set[asyncio.Task[None]] = set()
 
-    def announce(self, ctx: RequestContext, status: TaskStatus, token: Token) -> None:
+    def announce(self, ctx: RequestContext, status: TaskStatus, token: CallToken) -> None:
         """Tell the client of the job from now on, if it can take that; returns at once.
 
         Nothing waits for the client: news goes through the outbox of its connection.
@@ -47,7 +47,7 @@ class Announcements:
         follower.add_done_callback(self._followers.discard)
         _end_with_connection(ctx, follower)
 
-    async def _tell(self, outbox: Outbox, handed_out: TaskStatus, shown: Token) -> None:
+    async def _tell(self, outbox: Outbox, handed_out: TaskStatus, shown: CallToken) -> None:
         job, token = _Job(handed_out.task_id, outbox, shown), self._tokens.generate_token()
         status = handed_out
         try:
@@ -75,7 +75,8 @@ class Announcements:
         try:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
-            self._tokens.track(token, status.task.tool_name, job, shown=job.token)
+            shown = job.token
+            self._tokens.track(token, status.task.tool_name, job, shown=shown.shown, scale=shown.scale)
             self._tokens.send_progress(token, update)
 
     async def result(self, status: TaskStatus) -> MCPResult:
@@ -106,29 +107,23 @@ def failure(task: Task) -> MCPResult:
 
 
 def progress_update(status: TaskStatus) -> ProgressUpdate:
-    """How far a task is, in percent and in words."""
+    """How far a task is, in numbers and in words."""
     progress = status.task.progress
     message = (progress.message if progress else None) or progress_message(status)
-    return ProgressUpdate(
-        percentage=progress.percent if progress and progress.percent is not None else 0.0,
-        message=message or STATUS[status.task.state],
-        context=progress.context if progress else None,
-    )
+    return ProgressUpdate.of(progress, message or STATUS[status.task.state])
 
 
 class _Job:
     """One job, as a client that can be told of progress."""
 
-    def __init__(self, job_id: str, outbox: Outbox, token: Token) -> None:
+    def __init__(self, job_id: str, outbox: Outbox, token: CallToken) -> None:
         self.job_id = job_id
         self.token = token
         self._outbox = outbox
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Of a job the progress is a part of 1."""
-        named = {**about_job(self.job_id), "progress": params["progress"] / params["total"], "total": 1}
-        meta = {**params.get("_meta", {}), **about_job(self.job_id)}
-        self._outbox.put(self.job_id, method, {**params, **named, "_meta": meta})
+        named = about_job(self.job_id)
+        self._outbox.put(self.job_id, method, {**params, **named, "_meta": {**params["_meta"], **named}})
 
 
 # -- who can take it -------------------------------------------------------------------------------

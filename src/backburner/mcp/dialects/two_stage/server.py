@@ -72,7 +72,7 @@ class TwoStage(ServerDialect):
 
     def _hand_out(self, ctx: RequestContext, status: TaskStatus, token: CallToken) -> dict[str, Any]:
         """The task's id, how long it will take, and in two sentences what to do next."""
-        self._announcements.announce(ctx, status, token.shown)
+        self._announcements.announce(ctx, status, token)
         settings, task = self._access.settings, status.task
         left_s = status.eta_s if status.eta_s is not None else task.estimate_s
         takes = "" if left_s is None else f", which should take about {span(left_s)}"
@@ -104,6 +104,6 @@ class TwoStage(ServerDialect):
             data["result"] = (await self._announcements.result(status)).to_dict()
         else:
             update = progress_update(status)
-            data |= {"progress": (update.percentage or 0.0) / 100, "message": update.message}
+            data |= {"progress": update.part or 0.0, "message": update.message}
             data |= estimated(status.estimate)
         return MCPResult(data=data).to_dict()
