@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 import threading
@@ -10,14 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .. import json_text
 from ..clock import Clock, SystemClock
 from ..errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
-from ..task import Progress
+from ..task import Progress, Task
 
 Token = str | int
 
 #: By so little progress grows when there is something to tell and the number is the same.
 _HAIR = 1e-9
+_KEPT, _LONGEST_KEPT = "progressToken", 1000
 
 
 class Client(Protocol):
@@ -112,21 +115,39 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class CallToken:
-    """A call's token: `key` among all calls of a server; `shown` to the client, which may have chosen it."""
+    """A call's token: `key` among all calls of a server; `given` by the client, if it chose one."""
 
     key: str
-    shown: Token
+    given: Token | None
     scale: Scale
 
     @classmethod
     def of(cls, key: str, given: Any) -> CallToken:
         """With what the client gave as its own token, if that is one."""
-        return cls(key, given, Scale()) if isinstance(given, str | int) else cls(key, key, Scale(1))
+        return cls(key, given, Scale()) if isinstance(given, str | int) else cls(key, None, Scale(1))
 
     @property
-    def chosen(self) -> bool:
-        """Whether the client chose it, and so wants to hear of the call's progress."""
-        return self.shown != self.key
+    def shown(self) -> Token:
+        return self.key if self.given is None else self.given
+
+    def shown_for(self, task: Task) -> Token:
+        """What the client knows the call by once it has become this task."""
+        return token_of(task) if self.given is None else self.given
+
+
+def kept(given: Any) -> dict[str, Any]:
+    """The client's token as a part of its task's meta data; none where a store could not keep it."""
+    text = isinstance(given, str) and len(given) <= _LONGEST_KEPT and json_text.storable(given) == given
+    return {_KEPT: given} if text or isinstance(given, int) else {}
+
+
+def token_of(task: Task) -> Token:
+    """The token of the call that a task was, the same for ever: the client's own, or one made of its id."""
+    given = task.meta.get(_KEPT)
+    if isinstance(given, str | int):
+        return given
+    number = int.from_bytes(hashlib.sha256(task.task_id.encode()).digest()[:6], "big")
+    return f"{task.submitted_at}-{number}"
 
 
 @dataclass(slots=True)

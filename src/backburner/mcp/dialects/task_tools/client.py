@@ -62,7 +62,7 @@ class TaskToolsClient:
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
         shown = value_result(found["result"]) if error is None else error_result(error["message"])
-        return types.CallToolResult.model_validate(shown)
+        return types.CallToolResult.model_validate({**shown, "_meta": found.get("_meta")})
 
     async def cancel(self, task_id: str) -> None:
         await self._call(CANCEL_TASK, task_id)

@@ -17,7 +17,7 @@ from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...links import artifact_uri
-from ...outcomes import error_as_result, text_block
+from ...outcomes import error_as_result, result_meta, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
@@ -83,7 +83,8 @@ class TaskTools(ServerDialect):
         except BackburnerError as error:
             return error_as_result(error)
         text = json.dumps(body, ensure_ascii=False, indent=2)
-        return {"content": [text_block(text)], "structuredContent": body, "isError": False}
+        result = {"content": [text_block(text)], "structuredContent": body, "isError": False}
+        return {**result, "_meta": body["_meta"]} if "_meta" in body else result
 
     # -- the tools
 
@@ -149,6 +150,7 @@ class TaskTools(ServerDialect):
             ],
             "error": None if task.error is None else _shown_error(task.error.to_dict()),
             "completed_at": iso(task.completed_at),
+            "_meta": result_meta(task),
         }
 
     def _describe_artifact(self, artifact: Any, expires_at: int | None) -> dict[str, Any]:

@@ -85,6 +85,10 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
+#: The token of the call that the task was, and how long its tool ran, in milliseconds.
+RESULT_META = _object(
+    ["progressToken", "duration"], progressToken={"type": ["string", "integer"]}, duration=WHOLE
+)
 TEXTS: Schema = {"type": "array", "items": TEXT}
 #: What `estimated` gives.
 ESTIMATE: Schema = {
@@ -216,6 +220,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
                 "artifacts": {"type": "array", "items": {"type": "object"}},
                 "error": OBJECT_OR_NULL,
                 "completed_at": TEXT_OR_NULL,
+                "_meta": RESULT_META,
             },
             "required": [*_STATUS["required"], "finished"],
         },
@@ -235,6 +240,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             artifacts={"type": "array", "items": {"type": "object"}},
             error=OBJECT_OR_NULL,
             completed_at=TEXT_OR_NULL,
+            _meta=RESULT_META,
         ),
     ),
     TAIL_TASK_LOGS: TaskToolSchema(

@@ -80,9 +80,9 @@ class Attendant:
 
     def _push_progress(self, status: TaskStatus) -> None:
         token, progress = self._token, status.task.progress
-        if token is None or self._outbox is None or progress is None:
+        if token is None or token.given is None or self._outbox is None or progress is None:
             return
-        params = token.scale.params(token.shown, ProgressUpdate.of(progress))
+        params = token.scale.params(token.given, ProgressUpdate.of(progress))
         if params is not None:
             about = {**params["_meta"], **related(status.task_id)}
             subject = f"progress {status.task_id}"

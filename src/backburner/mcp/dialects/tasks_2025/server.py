@@ -97,7 +97,7 @@ class Tasks2025(ServerDialect):
         asked = asked_for(call.ctx.params or {}) or {}
         with jsonrpc_errors():
             status = await self._access.submit(call.ctx, call.spec, ttl_s=ttl_s(asked))
-        self._attend(call.ctx, status, call.token if call.token.chosen else None)
+        self._attend(call.ctx, status, call.token)
         return created(status)
 
     # -- methods

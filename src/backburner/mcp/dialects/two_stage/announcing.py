@@ -13,7 +13,7 @@ from ....task import Task
 from ...access import TaskAccess, present
 from ...following import follow
 from ...outbox import Outbox, connection_state, outbox_of
-from ...outcomes import tool_raised
+from ...outcomes import result_meta, tool_raised
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...request import RequestContext, is_modern, request_meta
 from ...sdk import connection_of
@@ -62,7 +62,7 @@ class Announcements:
                 {
                     **about_job(job.job_id),
                     "result": (await self.result(status)).to_dict(),
-                    "_meta": about_job(job.job_id),
+                    "_meta": {**about_job(job.job_id), **result_meta(status.task)},
                 },
             )
         except TaskNotFound:
@@ -75,8 +75,8 @@ class Announcements:
         try:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
-            shown = job.token
-            self._tokens.track(token, status.task.tool_name, job, shown=shown.shown, scale=shown.scale)
+            shown, scale = job.token.shown_for(status.task), job.token.scale
+            self._tokens.track(token, status.task.tool_name, job, shown=shown, scale=scale)
             self._tokens.send_progress(token, update)
 
     async def result(self, status: TaskStatus) -> MCPResult:

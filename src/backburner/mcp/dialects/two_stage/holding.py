@@ -15,7 +15,7 @@ from ...following import follow
 from ...input_rounds import InputRounds, can_be_asked
 from ...jsonrpc_errors import task_failure
 from ...outbox import notification
-from ...outcomes import error_result, tool_raised
+from ...outcomes import error_result, result_meta, tool_raised
 from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate
 from ...questions import declined, put
@@ -89,7 +89,8 @@ class HeldCalls:
             return await self._access.outcome(task.task_id, task.owner)
         if task.error is not None and task.error.type == "protocol_error":
             raise task_failure(task)
-        return error_result(task.error.message if task.error else f"The task is {task.state}.")
+        failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
+        return {**failed, "_meta": result_meta(task)}
 
     async def _ask(self, ctx: RequestContext, status: TaskStatus) -> None:
         """Ask by requests on the call's own stream; who cannot be asked is taken to refuse."""
@@ -129,9 +130,9 @@ class _Progress:
 
     async def _send(self, *, anyway: bool = False) -> None:
         self._tokens.touch(self._token.key, self._latest)
-        if not self._token.chosen:
+        if self._token.given is None:
             return
-        params = self._token.scale.params(self._token.shown, self._latest, anyway=anyway)
+        params = self._token.scale.params(self._token.given, self._latest, anyway=anyway)
         if params is not None:
             message = notification("notifications/progress", params)
             await self._ctx.session.send_notification(message, self._ctx.request_id)

@@ -15,6 +15,7 @@ from ....times import span
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...input_rounds import InputRounds
+from ...outcomes import result_meta
 from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens
 from ...request import RequestContext, comes_again
@@ -83,7 +84,8 @@ class TwoStage(ServerDialect):
                 " task_id, and again for as long as `finished` is false."
             )
         how = {**estimated(status.estimate), "poll_endpoint": POLL}
-        return handle(task.task_id, STATUS[task.state], text, **how)
+        handed_out = handle(task.task_id, STATUS[task.state], text, **how)
+        return {**handed_out, "_meta": {"progressToken": token.shown_for(task)}}
 
     async def heard(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":
@@ -102,8 +104,7 @@ class TwoStage(ServerDialect):
         data: dict[str, Any] = {**named(status.task_id), "status": STATUS[status.task.state]}
         if status.task.finished:
             data["result"] = (await self._announcements.result(status)).to_dict()
-        else:
-            update = progress_update(status)
-            data |= {"progress": update.part or 0.0, "message": update.message}
-            data |= estimated(status.estimate)
+            return {**MCPResult(data=data).to_dict(), "_meta": result_meta(status.task)}
+        update = progress_update(status)
+        data |= {"progress": update.part or 0.0, "message": update.message, **estimated(status.estimate)}
         return MCPResult(data=data).to_dict()
