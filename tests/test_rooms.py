@@ -19,6 +19,7 @@ CORE_NAMES = {
     "resultType",
     "ttlMs",
     "requestId",
+    "progressToken",
     "subscriptions/listen",
     "inputSchema",
     "outputSchema",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from statistics import median, quantiles
 from typing import Any
 
+from .errors import StoreError
 from .store import Runtime, Store
-from .task import Progress
+from .task import Progress, Task
 from .times import LONGEST_S
 
 Estimate = float | Callable[[Mapping[str, Any]], float] | None
@@ -19,17 +22,51 @@ Estimate = float | Callable[[Mapping[str, Any]], float] | None
 _ENOUGH_IN_BUCKET = 5
 _QUANTILE = 75
 _REMEMBER_S = 0.5
+#: What is only good for a guess may be older.
+_REMEMBER_FOR_GUESS_S = 5.0
+
+
+class EstimateSource(StrEnum):
+    """Where an estimate comes from, the best first. The last two are guesses: nothing is decided by them."""
+
+    AUTHOR = "author"
+    LEARNED = "learned"
+    OTHER_TOOLS = "other_tools"
+    DEFAULT = "default"
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+
+_WORDS = {
+    EstimateSource.AUTHOR: "as the tool's author says",
+    EstimateSource.LEARNED: "by its earlier runs",
+    EstimateSource.OTHER_TOOLS: "a guess by the app's other tools",
+    EstimateSource.DEFAULT: "a guess, since nothing is known yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedRuntime:
+    """How many seconds a task should run, and who says so."""
+
+    seconds: float
+    source: EstimateSource
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether nothing is known of the tool itself."""
+        return self.source in (EstimateSource.OTHER_TOOLS, EstimateSource.DEFAULT)
 
 
 def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:
-    """What the author says: a fixed number, or a function of the inputs. One that fails says nothing."""
-    if callable(estimate):
-        try:
-            seconds = float(estimate(inputs))
-        except Exception:
-            return None
-        return seconds if 0 <= seconds <= LONGEST_S else None
-    return None if estimate is None else float(estimate)
+    """What the author says: a number, or a function of the inputs. What makes no sense says nothing."""
+    try:
+        seconds = None if estimate is None else float(estimate(inputs) if callable(estimate) else estimate)
+    except Exception:
+        return None
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST_S else None
 
 
 class Experience:
@@ -42,15 +79,20 @@ class Experience:
     def estimate(self, inputs_bytes: int, hint_s: float | None) -> float | None:
         """What experience makes of the author's hint; without a hint, a high quantile of like-sized runs."""
         if hint_s is not None:
-            return hint_s * self._correction
+            return min(hint_s * self._correction, LONGEST_S)
         bucket = inputs_bytes.bit_length()
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = self._learned(bucket)
         return self._by_bucket[bucket]
 
     @cached_property
+    def typical_s(self) -> float | None:
+        """How long a run took, whatever its inputs."""
+        return median(run.seconds for run in self._runs) if self._runs else None
+
+    @cached_property
     def _correction(self) -> float:
-        ratios = [run.seconds / run.hint_s for run in self._runs if run.hint_s]
+        ratios = [min(run.seconds / run.hint_s, LONGEST_S) for run in self._runs if run.hint_s]
         return median(ratios) if ratios else 1.0
 
     def _learned(self, bucket: int) -> float | None:
@@ -62,22 +104,40 @@ class Experience:
 
 
 class Estimator:
-    """Estimates for one store, with a short memory so that a burst of submissions reads history once."""
+    """Estimates for the tools of one app, with a short memory so that a burst of calls reads history once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, tool_names: Callable[[], Sequence[str]], default_s: float) -> None:
         self._store = store
+        self._tool_names = tool_names
+        self._default = ExpectedRuntime(default_s, EstimateSource.DEFAULT)
         self._lock = threading.Lock()
         self._experiences: dict[str, tuple[float, Experience]] = {}
 
     def estimate(self, tool_name: str, inputs_bytes: int, hint_s: float | None) -> float | None:
-        """Expected seconds of run time, or None when nothing is known."""
-        return self._experience(tool_name).estimate(inputs_bytes, hint_s)
+        """Expected seconds of run time, or None when nothing is known of the tool."""
+        return self._experience(tool_name, _REMEMBER_S).estimate(inputs_bytes, hint_s)
 
-    def _experience(self, tool_name: str) -> Experience:
+    def expected(self, task: Task) -> ExpectedRuntime:
+        """What to tell of a task: what was known when it was submitted, else a guess. Never fails."""
+        if task.estimate_s is None:
+            return self._guess(task.tool_name)
+        source = EstimateSource.LEARNED if task.hint_s is None else EstimateSource.AUTHOR
+        return ExpectedRuntime(task.estimate_s, source)
+
+    def _guess(self, tool_name: str) -> ExpectedRuntime:
+        others = [name for name in self._tool_names() if name != tool_name]
+        try:
+            known = [self._experience(name, _REMEMBER_FOR_GUESS_S).typical_s for name in others]
+        except StoreError:
+            return self._default
+        typical = [seconds for seconds in known if seconds is not None]
+        return ExpectedRuntime(median(typical), EstimateSource.OTHER_TOOLS) if typical else self._default
+
+    def _experience(self, tool_name: str, remember_s: float) -> Experience:
         now = time.monotonic()
         with self._lock:
             remembered = self._experiences.get(tool_name)
-        if remembered is not None and now - remembered[0] < _REMEMBER_S:
+        if remembered is not None and now - remembered[0] < remember_s:
             return remembered[1]
         experience = Experience(self._store.runtimes(tool_name))
         with self._lock:

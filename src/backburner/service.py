@@ -20,7 +20,7 @@ from .changes import Changes
 from .clock import Clock, SystemClock
 from .config import Settings
 from .errors import InvalidCursor, InvalidRequest, NotFinished, StoreError, TaskNotFound
-from .estimate import Estimator, eta_s, hint, poll_after_ms
+from .estimate import Estimator, ExpectedRuntime, eta_s, hint, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
@@ -64,13 +64,14 @@ _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task and what is computed about it. `questions` are the open ones."""
+    """A task and what is computed about it; a guessed `estimate` has no part in the time left."""
 
     task: Task
     position: int | None
+    estimate: ExpectedRuntime
     eta_s: float | None
     poll_after_ms: int
-    questions: Sequence[InputRequest] = ()
+    questions: Sequence[InputRequest] = ()  # the open ones
     created: bool = False
 
     @property
@@ -124,7 +125,7 @@ class TaskService:
         self._target = target
         self._tasks_folder = tasks_folder
         self._on_submit = on_submit
-        self._estimator = Estimator(store)
+        self._estimator = Estimator(store, lambda: [spec.name for spec in tools], settings.default_estimate_s)
 
     # -- submitting
 
@@ -380,19 +381,18 @@ class TaskService:
         try:
             return self._view(task, self.store.position(task))
         except StoreError:
-            return TaskStatus(task, None, None, poll_after_ms(None, 0.0))
+            return TaskStatus(task, None, self._estimator.expected(task), None, poll_after_ms(None, 0.0))
 
     def _view(self, task: Task, position: int | None, created: bool = False) -> TaskStatus:
-        now = self._clock.now_ms()
-        elapsed_s = max(0, now - (task.started_at or task.submitted_at)) / 1000
-        left_s = None
-        if not task.finished:
-            left_s = eta_s(task.progress, elapsed_s if task.started_at else 0.0, task.estimate_s)
+        elapsed_s = max(0, self._clock.now_ms() - (task.started_at or task.submitted_at)) / 1000
+        ran_s = elapsed_s if task.started_at else 0.0
+        left_s = None if task.finished else eta_s(task.progress, ran_s, task.estimate_s)
         questions: tuple[InputRequest, ...] = ()
         if task.state is State.INPUT_REQUIRED:
             asked = self.store.input_requests(task.task_id)
             questions = tuple(q for q in asked if q.answered_at is None and q.attempt == task.attempt)
-        return TaskStatus(task, position, left_s, poll_after_ms(left_s, elapsed_s), questions, created)
+        estimate, poll_ms = self._estimator.expected(task), poll_after_ms(left_s, elapsed_s)
+        return TaskStatus(task, position, estimate, left_s, poll_ms, questions, created)
 
     def close(self) -> None:
         """Stop listening. The store is its opener's to close."""

@@ -194,8 +194,8 @@ class NewTask:
     """A task as submitted, validated, before a store has it.
 
     `target` says where a runner finds the tool; `hint_s` is the author's own estimate of the
-    runtime and `estimate_s` the one that experience made of it. `answers` is what the client said
-    to the tool's `ask_first`, before there was a task. `meta` is the caller's own.
+    runtime and `estimate_s` the one that experience made of it; a guess is in neither. `answers`
+    is what the client said to the tool's `ask_first`, before there was a task. `meta` is the caller's own.
     """
 
     task_id: str
@@ -255,6 +255,7 @@ class Task:
     idempotency_key: str | None = None
     external_id: str | None = None
     parent_id: str | None = None
+    hint_s: float | None = None
     estimate_s: float | None = None
     traceparent: str | None = None
     isolation: Isolation = "warm"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .context import TaskContext
 from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
-from .estimate import Estimate
+from .estimate import Estimate, hint
 from .redaction import HIDDEN, Redaction
 from .task import NO_RETRY, Isolation, Resources, ResultKind, Retry
 from .times import duration_s
@@ -86,6 +86,9 @@ class ToolSpec:
             if value not in allowed and (option, value) != ("isolation", None):
                 reason = f"{option}={value!r} is not one of {', '.join(allowed)}"
                 raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        if not callable(self.estimate) and self.estimate is not None and hint(self.estimate, {}) is None:
+            reason = f"estimate={self.estimate!r} is neither seconds, from 0 on, nor a function of the inputs"
+            raise ToolDefinitionError(tool_name=self.name, reason=reason)
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
 

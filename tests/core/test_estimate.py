@@ -2,9 +2,12 @@
 
 import pytest
 
+from backburner.errors import ToolDefinitionError
 from backburner.estimate import Experience, eta_s, hint, poll_after_ms
 from backburner.store import Runtime
 from backburner.task import Progress
+from backburner.times import LONGEST_S
+from backburner.tools import ToolSpec
 
 
 def runs(*seconds: float, size: int = 100, hint_s: float | None = None) -> list[Runtime]:
@@ -26,6 +29,18 @@ def test_a_hint_that_makes_no_sense_says_nothing(broken: object) -> None:
 def test_without_experience_the_hint_stands_and_without_a_hint_nothing_is_known() -> None:
     assert Experience([]).estimate(100, 7.0) == 7.0
     assert Experience([]).estimate(100, None) is None
+
+
+def test_a_fixed_estimate_that_makes_no_sense_is_refused_when_the_tool_is_made() -> None:
+    for estimate in (-1, float("nan"), "soon"):
+        with pytest.raises(ToolDefinitionError, match="neither seconds"):
+            ToolSpec("any", lambda inputs, context: None, estimate=estimate)  # type: ignore[arg-type]
+
+
+def test_a_hint_of_next_to_nothing_makes_no_estimate_of_more_than_any() -> None:
+    taught = Experience(runs(1000, hint_s=5e-324))
+    assert taught.estimate(100, 1e9) == LONGEST_S
+    assert taught.estimate(100, 0.0) == 0
 
 
 def test_one_run_is_better_than_nothing() -> None:

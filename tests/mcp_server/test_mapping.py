@@ -6,12 +6,15 @@ import pytest
 
 from backburner import State, Task, TaskError
 from backburner.errors import QueueFull, TaskNotFound
+from backburner.estimate import EstimateSource, ExpectedRuntime
 from backburner.mcp.access import present
 from backburner.mcp.dialects.tasks_2025 import wire as tasks_2025
 from backburner.mcp.dialects.tasks_2026 import wire as tasks_2026
 from backburner.mcp.dialects.two_stage import wire as two_stage
 from backburner.mcp.jsonrpc_errors import mcp_error, task_error
 from backburner.service import TaskStatus
+
+GUESS = ExpectedRuntime(60.0, EstimateSource.DEFAULT)
 
 TABLE = {
     "queued": ("working", "working", "queued"),
@@ -56,11 +59,11 @@ def test_a_tool_s_own_error_is_a_result_at_2026_and_a_failure_at_2025() -> None:
 
 def test_an_expired_task_is_gone() -> None:
     with pytest.raises(TaskNotFound):
-        present(TaskStatus(task("expired"), None, None, 50))
+        present(TaskStatus(task("expired"), None, GUESS, None, 50))
 
 
 def test_times_are_iso_8601_with_milliseconds() -> None:
-    shown = tasks_2026.task_shown(TaskStatus(task("queued"), 3, None, 50))
+    shown = tasks_2026.task_shown(TaskStatus(task("queued"), 3, GUESS, None, 50))
     assert shown["createdAt"] == "1970-01-01T00:00:01.000Z"
     assert (shown["ttlMs"], shown["pollIntervalMs"]) == (60_000, 50)
     assert shown["statusMessage"] == "Queued at position 3"

@@ -101,6 +101,8 @@ class Wire:
             self._note(f"{method}: {found}")
 
     def _check_notification(self, message: dict[str, Any]) -> None:
+        if message["method"] == "notifications/tool_result":
+            return  # of the two-stage return, which no version of the protocol has
         if message["method"] == "notifications/tasks":
             self._note(complaint("ext-tasks", "TaskStatusNotification", message))
             return

@@ -3,12 +3,13 @@
 import pytest
 
 from backburner.config import Settings
+from backburner.estimate import EstimateSource, ExpectedRuntime
 from backburner.reports import Succeeded
 from backburner.service import TaskService
 from backburner.store import Store
 from backburner.testing import FakeClock
-from backburner.tools import Registry
-from tests.service.conftest import Worker
+from backburner.tools import Registry, ToolSpec
+from tests.service.conftest import Worker, nothing
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,30 @@ def test_what_a_tool_took_before_is_expected_next_time(
         assert fresh.submit("any", {"x": "LARGE" * 200}).task.estimate_s == 90
         assert fresh.submit("scaled", {"steps": 100}).task.estimate_s == 100
         assert fresh.submit("fixed", {}).task.estimate_s == 30
+    finally:
+        fresh.close()
+
+
+def test_a_guess_is_made_of_the_apps_other_tools_and_keeps_out_of_what_is_known(
+    service: TaskService, store: Store, tools: Registry, settings: Settings, worker: Worker, clock: FakeClock
+) -> None:
+    assert service.submit("any", {}).estimate == ExpectedRuntime(60.0, EstimateSource.DEFAULT)
+    for tool, seconds in (("fixed", 20), ("fixed", 20), ("scaled", 40), ("short", 90), ("gone", 1000)):
+        if tool in tools:
+            run(service, worker, clock, tool, seconds, steps=1)
+        else:  # a tool of another app on the same store
+            others = Registry()
+            others.add(ToolSpec(tool, nothing))
+            other = TaskService(store, others, settings, clock=clock)
+            run(other, worker, clock, tool, seconds)
+            other.close()
+    fresh = TaskService(store, tools, settings, clock=clock)
+    try:
+        status = fresh.submit("any", {})
+        assert status.estimate == ExpectedRuntime(40, EstimateSource.OTHER_TOOLS)
+        assert (status.task.estimate_s, status.eta_s) == (None, None)
+        listed = {task.tool_name: fresh.view(task).estimate.source for task in fresh.list().tasks}
+        assert (listed["any"], listed["fixed"]) == (EstimateSource.OTHER_TOOLS, EstimateSource.AUTHOR)
     finally:
         fresh.close()
 

@@ -207,7 +207,7 @@ def test_a_held_call_tells_its_progress_by_the_clients_token(pipe: Pipe, tmp_pat
     told = pipe.notified("notifications/progress", progressToken=token, message=message)["params"]
     assert told["percentage"] == 50.0
     assert told["context"] == {"current_stage": "extraction", "models_processed": 3}
-    assert (told["progress"], told["total"]) == (50.0, 100)
+    assert (told["progress"], told["total"]) == (0.5, 1)
     flag.touch()
     result = pipe.until(lambda message: message.get("id") == "req-123")["result"]
     assert result["content"] == [{"type": "text", "text": "Result data"}]

@@ -61,8 +61,8 @@ def test_progress_by_percentage(tokens: ProgressTokens) -> None:
     assert client.heard == [
         {
             "progressToken": "t",
-            "progress": 50.0,
-            "total": 100,
+            "progress": 0.5,
+            "total": 1,
             "percentage": 50.0,
             "message": "Processing features...",
             "context": context,
@@ -79,6 +79,39 @@ def test_progress_by_numbers(tokens: ProgressTokens) -> None:
     assert (heard["progress"], heard["total"], heard["percentage"]) == (300, 1000, 30)
     tokens.send_progress("t", ProgressUpdate(absolute=(7, 0)))
     assert "percentage" not in client.heard[1]
+
+
+def test_a_token_keeps_its_scale_and_its_progress_grows(tokens: ProgressTokens) -> None:
+    client = Listener()
+    tokens.track("t", "download", client)
+    for update in (
+        ProgressUpdate(absolute=(0, None), message="begun"),
+        ProgressUpdate(absolute=(300, 1000)),
+        ProgressUpdate(absolute=(300, 1000)),
+        ProgressUpdate(absolute=(300, 1000), message="still there"),
+        ProgressUpdate(absolute=(7, 20)),
+        ProgressUpdate(40.0),
+        ProgressUpdate(absolute=(-5, 1000)),
+        ProgressUpdate(100.0, absolute=(1000, 1000)),
+        ProgressUpdate(100.0, absolute=(1000, 1000), message="tidying up"),
+    ):
+        tokens.send_progress("t", update)
+    told = [said["progress"] for said in client.heard]
+    assert told == pytest.approx([0, 300, 300, 350, 400, 400, 1000, 1000], abs=1e-5)
+    assert told == sorted(set(told))
+    assert [said.get("total") for said in client.heard] == [None] + [1000] * 7
+
+
+def test_a_count_without_an_end_is_told_as_it_is(tokens: ProgressTokens) -> None:
+    client = Listener()
+    tokens.track("t", "download", client)
+    for update in (ProgressUpdate(absolute=(10, None)), ProgressUpdate(absolute=(20, 40))):
+        tokens.send_progress("t", update)
+    told = [{key: said.get(key) for key in ("progress", "total", "percentage")} for said in client.heard]
+    assert told == [
+        {"progress": 10, "total": None, "percentage": None},
+        {"progress": 20, "total": 40, "percentage": 50},
+    ]
 
 
 def test_progress_must_say_how_far_it_is() -> None:

@@ -45,6 +45,7 @@ def status_record(status: TaskStatus) -> dict[str, Any]:
     if shown["progress"] is not None:
         shown["progress"]["eta_s"] = status.eta_s
     shown["position"] = status.position
+    shown |= _estimate(status)
     shown["eta_s"] = status.eta_s
     shown["poll_after_ms"] = None if status.task.finished else status.poll_after_ms
     shown["questions"] = [
@@ -65,7 +66,12 @@ def submission_record(status: TaskStatus) -> dict[str, Any]:
         "submitted_at": iso(task.submitted_at),
         "poll_after_ms": status.poll_after_ms,
         "created": status.created,
+        **_estimate(status),
     }
+
+
+def _estimate(status: TaskStatus) -> dict[str, Any]:
+    return {"estimate_s": status.estimate.seconds, "estimate_source": str(status.estimate.source)}
 
 
 def result_record(outcome: TaskResult) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
         ("tool", task.tool_name),
         ("state", state_cell(task.state)),
         ("progress", " · ".join(said) or None),
+        ("expected", f"about {span(status.estimate.seconds)}, {status.estimate.source.words}"),
         ("time left", None if status.eta_s is None else f"about {span(status.eta_s)}"),
         ("error", None if task.error is None else f"{task.error.type}: {task.error.message}"),
         ("owner", task.owner),

@@ -25,7 +25,8 @@ from pydantic import ConfigDict
 from .. import __version__
 from ..config import Settings
 from ..errors import BackburnerError
-from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK
+from ..estimate import EstimateSource, ExpectedRuntime
+from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.two_stage import wire as two_stage
 from ..mcp.patience import client_patience_s
 from ..mcp.updates import Update
@@ -159,7 +160,7 @@ class Bridge:
                 result = await handle.result(progress.say)
         except TimeoutError:
             self._handles[handle.task_id] = handle
-            return _handed_out(handle, progress.last)
+            return _handed_out(handle, progress.last, self._settings)
         finally:
             self._held.pop(ctx.request_id, None)
         self._handles.pop(handle.task_id, None)
@@ -244,7 +245,7 @@ def _for_host(tool: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _handed_out(handle: TaskHandle, last: Update | None) -> dict[str, Any]:
+def _handed_out(handle: TaskHandle, last: Update | None, settings: Settings) -> dict[str, Any]:
     progress = last.progress if last else None
     percent = f" It is {progress.percent:.0f}% done." if progress and progress.percent is not None else ""
     name = handle.tool_name or "The call"
@@ -252,8 +253,9 @@ def _handed_out(handle: TaskHandle, last: Update | None) -> dict[str, Any]:
         f"{name} goes on in the background as task {handle.task_id}.{percent}"
         f" Call {WAIT_FOR_TASK} with this task_id to get its result."
     )
-    left = two_stage.estimated(progress.eta_s if progress else None)
-    return two_stage.handle(handle.task_id, "running", text, **left)
+    told = progress.estimate if progress else None
+    expected = told or ExpectedRuntime(settings.default_estimate_s, EstimateSource.DEFAULT)
+    return two_stage.handle(handle.task_id, "running", text, **estimated(expected))
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -248,6 +248,9 @@ class Settings:
         example='{"cpu_heavy": {"workers": 2, "max_length": 100}}',
     )
     default_queue: str = _setting("cpu_standard", "The queue of tools that name none")
+    default_estimate_s: float = _setting(
+        60.0, "The run time that callers are told to expect while nothing is known of a tool, nor of others"
+    )
     fair_share: str = _setting("", "Share a queue fairly by `owner`, or by a tag prefix such as `project:`")
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)

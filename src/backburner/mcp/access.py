@@ -19,6 +19,7 @@ from ..tools import ToolSpec
 from .links import Links
 from .outcomes import call_tool_result
 from .owner import caller_of_request, owner_of_request
+from .progress_tokens import kept
 from .request import RequestContext, arguments_of, request_meta
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class TaskAccess:
             traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
             answers=answers or {},
             caller=caller_of_request(),
+            meta=kept(request_meta(ctx).get("progressToken")),
         )
         return await self.service.aio.submit_request(request)
 

@@ -46,6 +46,8 @@ from .slow_tools import SlowTools
 #: Set in a runner, where the server's own pipeline runs the tool and the dialects must step aside.
 IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_runner", default=False)
 
+#: What the `_meta` of a result says of the call.
+_OF_A_CALL = ("progressToken", "duration")
 _NOT_YET = frozenset({"initialize", "server/discover", "ping"})
 
 
@@ -149,18 +151,24 @@ class TaskMiddleware:
     # -- calls
 
     async def _call_tool(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        """Any tool call: tracked while it is in flight, and its result says by which token and how long."""
+        """Any tool call: tracked while it is in flight, and its result says by which token and how long.
+
+        The result of a task says so itself: how long its tool ran is not how long the call took.
+        """
         started = time.monotonic()
-        key, given = self._tokens.generate_token(), request_meta(ctx).get("progressToken")
-        token = CallToken(key, given if isinstance(given, str | int) else key)
-        self._tokens.track(key, str((ctx.params or {}).get("name")), shown=token.shown)
+        token = CallToken.of(self._tokens.generate_token(), request_meta(ctx).get("progressToken"))
+        self._tokens.track(token.key, str((ctx.params or {}).get("name")), shown=token.shown)
         try:
             result = await self._answer_call(ctx, call_next, token)
         finally:
-            self._tokens.cleanup_completed(key)
+            self._tokens.cleanup_completed(token.key)
         if isinstance(result, dict) and "content" in result:
-            took = {"progressToken": token.shown, "duration": int((time.monotonic() - started) * 1000)}
-            return {**result, "_meta": {**(result.get("_meta") or {}), **took}}
+            meta = {"progressToken": token.shown, "duration": int((time.monotonic() - started) * 1000)}
+            meta |= result.get("_meta") or {}
+            return {
+                **result,
+                "_meta": meta if token.given is None else {**meta, "progressToken": token.given},
+            }
         return result
 
     async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
@@ -175,7 +183,7 @@ class TaskMiddleware:
             return completed(ctx, await self._answer_slow_call(ctx, spec, token))
         for dialect in self._dialects:
             dialect.refuse(ctx, name)
-        return await call_next(ctx)
+        return _about_this_call(await call_next(ctx))
 
     async def _answer_slow_call(
         self, ctx: RequestContext, spec: ToolSpec, token: CallToken
@@ -205,6 +213,14 @@ class TaskMiddleware:
             return spec.input_schema, spec
         tools = await self._slow_tools.learn(ctx, call_next)
         return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
+
+
+def _about_this_call(result: HandlerResult) -> HandlerResult:
+    """A fast tool's result without what a server behind it may have said of a call of its own."""
+    if not isinstance(result, dict) or not result.get("_meta"):
+        return result
+    others = {key: value for key, value in result["_meta"].items() if key not in _OF_A_CALL}
+    return {**result, "_meta": others}
 
 
 def _noting(call_next: CallNext, theirs: list[Exception]) -> CallNext:

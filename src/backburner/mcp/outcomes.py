@@ -11,11 +11,23 @@ from ..lifecycle import State
 from ..service import TaskResult
 from ..task import Artifact, Task
 from .links import Links, artifact_uri, media_type, result_uri
+from .progress_tokens import token_of
 
 
 def tool_raised(task: Task) -> bool:
     """Whether the task failed because its tool did, and not because it could not be run."""
     return task.state is State.FAILED and task.error is not None and task.error.type == "tool_error"
+
+
+def result_meta(task: Task) -> dict[str, Any]:
+    """The `_meta` of a finished task's result: the token of its call, and how long its tool ran, in ms."""
+    if "wall_s" in task.metrics:
+        duration = round(1000 * task.metrics["wall_s"])
+    elif task.started_at is not None and task.completed_at is not None:
+        duration = max(0, task.completed_at - task.started_at)  # it was killed
+    else:
+        duration = 0
+    return {"progressToken": token_of(task), "duration": duration}
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -43,10 +55,18 @@ def value_result(value: Any) -> dict[str, Any]:
 def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
     """The `CallToolResult` of a task that succeeded, or whose tool raised. Others have none."""
     task = outcome.task
-    if tool_raised(task):
-        assert task.error is not None, "a failed task has an error"
-        whole = (task.error.data or {}).get("result")
-        return dict(whole) if whole else error_result(task.error.message)
+    result = _raised_result(task) if tool_raised(task) else _returned_result(outcome, links)
+    return {**result, "_meta": {**(result.get("_meta") or {}), **result_meta(task)}}
+
+
+def _raised_result(task: Task) -> dict[str, Any]:
+    assert task.error is not None, "a failed task has an error"
+    whole = (task.error.data or {}).get("result")
+    return dict(whole) if whole else error_result(task.error.message)
+
+
+def _returned_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
+    task = outcome.task
     assert task.state is State.SUCCEEDED, "only these have a result"
     large = large_result(task, outcome.artifacts)
     if large is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import random
 import threading
@@ -10,18 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .. import json_text
 from ..clock import Clock, SystemClock
 from ..errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
+from ..task import Progress, Task
 
 Token = str | int
 
-
-@dataclass(frozen=True, slots=True)
-class CallToken:
-    """A call's token: `key` among all calls of a server; `shown` to the client, which may have chosen it."""
-
-    key: str
-    shown: Token
+#: By so little progress grows when there is something to tell and the number is the same.
+_HAIR = 1e-9
+_KEPT, _LONGEST_KEPT = "progressToken", 1000
 
 
 class Client(Protocol):
@@ -34,10 +33,13 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """How far a call is: `percentage`, or `absolute` as (current, total), and what it is at."""
+    """How far a call is: `percentage`, or `absolute` as (current, total), and what it is at.
+
+    The total is None for a count without an end.
+    """
 
     percentage: float | None = None
-    absolute: tuple[float, float] | None = None
+    absolute: tuple[float, float | None] | None = None
     message: str | None = None
     context: Mapping[str, Any] | None = None
 
@@ -45,22 +47,107 @@ class ProgressUpdate:
         if self.percentage is None and self.absolute is None:
             raise InvalidRequest(reason="progress needs a percentage, or a current and a total number")
 
-    def to_params(self, token: Token) -> dict[str, Any]:
-        """The parameters of `notifications/progress`.
+    @classmethod
+    def of(cls, progress: Progress | None, message: str | None = None) -> ProgressUpdate:
+        """What a task says of itself, or that it has not said anything yet; `message` in place of its own."""
+        if progress is None:
+            return cls(absolute=(0, None), message=message)
+        counted = None if progress.step is None else (progress.step, progress.step_total)
+        if counted is None and progress.percent is None:
+            counted = (0, None)
+        return cls(progress.percent, counted, message or progress.message, progress.context)
 
-        The protocol knows `progress`, `total` and `message`; the rest is there too, and once more
-        in `_meta`, because typed clients drop what they do not know.
+    @property
+    def part(self) -> float | None:
+        """How much of the whole is done, from 0 to 1; None when the whole is not known."""
+        if self.percentage is not None:
+            return self.percentage / 100
+        current, total = self.absolute or (0, None)
+        return current / total if total is not None and total > 0 else None
+
+
+class Scale:
+    """What the progress of one token is told on, for the whole life of the token.
+
+    A client that chose the token is told what the tool counts, as the tool does: 300 of 1000. Where
+    the tool gives a percentage it is a part of 1; the first progress with a whole decides. A token of
+    ours is told parts of 1 from the beginning (`Scale(1)`), as the two-stage return has it.
+    """
+
+    __slots__ = ("_last", "_told", "_total")
+
+    def __init__(self, total: float | None = None) -> None:
+        self._total = total
+        self._told: float = -1
+        self._last: ProgressUpdate | None = None
+
+    def params(self, token: Token, update: ProgressUpdate, *, anyway: bool = False) -> dict[str, Any] | None:
+        """The parameters of `notifications/progress`; None when they would say nothing new, unless `anyway`.
+
+        The protocol knows `progress`, which must grow with each notification whatever the tool says,
+        `total` and `message`; the rest is there too, and once more in `_meta`, because typed clients
+        drop what they do not know.
         """
-        progress, total = self.absolute or (self.percentage, 100)
-        assert progress is not None, "one of the two is there"
-        percentage = self.percentage
-        if percentage is None and total:
-            percentage = 100 * progress / total
-        extra: dict[str, Any] = {} if percentage is None else {"percentage": percentage}
-        if self.context:
-            extra["context"] = dict(self.context)
-        shown = {"progressToken": token, "progress": progress, "total": total, **extra, "_meta": extra}
-        return shown if self.message is None else {**shown, "message": self.message}
+        if update == self._last and not anyway:
+            return None
+        value = max(0, self._place(update))
+        if value <= self._told:
+            value = self._told + _HAIR * max(1, self._told)
+        self._told, self._last = value, update
+        extra: dict[str, Any] = {} if update.part is None else {"percentage": 100 * update.part}
+        if update.percentage is not None:
+            extra["percentage"] = update.percentage
+        if update.context:
+            extra["context"] = dict(update.context)
+        shown = {"progressToken": token, "progress": value, **extra, "_meta": extra}
+        if self._total is not None:
+            shown["total"] = self._total
+        return shown if update.message is None else {**shown, "message": update.message}
+
+    def _place(self, update: ProgressUpdate) -> float:
+        current, total = update.absolute or (None, None)
+        if self._total is None and update.part is not None:
+            self._total = total if total is not None and total > 0 else 1
+        if current is not None and (self._total is None or total == self._total):
+            return current
+        return self._told if update.part is None else update.part * (self._total or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class CallToken:
+    """A call's token: `key` among all calls of a server; `given` by the client, if it chose one."""
+
+    key: str
+    given: Token | None
+    scale: Scale
+
+    @classmethod
+    def of(cls, key: str, given: Any) -> CallToken:
+        """With what the client gave as its own token, if that is one."""
+        return cls(key, given, Scale()) if isinstance(given, str | int) else cls(key, None, Scale(1))
+
+    @property
+    def shown(self) -> Token:
+        return self.key if self.given is None else self.given
+
+    def shown_for(self, task: Task) -> Token:
+        """What the client knows the call by once it has become this task."""
+        return token_of(task) if self.given is None else self.given
+
+
+def kept(given: Any) -> dict[str, Any]:
+    """The client's token as a part of its task's meta data; none where a store could not keep it."""
+    text = isinstance(given, str) and len(given) <= _LONGEST_KEPT and json_text.storable(given) == given
+    return {_KEPT: given} if text or isinstance(given, int) else {}
+
+
+def token_of(task: Task) -> Token:
+    """The token of the call that a task was, the same for ever: the client's own, or one made of its id."""
+    given = task.meta.get(_KEPT)
+    if isinstance(given, str | int):
+        return given
+    number = int.from_bytes(hashlib.sha256(task.task_id.encode()).digest()[:6], "big")
+    return f"{task.submitted_at}-{number}"
 
 
 @dataclass(slots=True)
@@ -73,6 +160,7 @@ class ToolCall:
     started_at: int
     active_at: int
     update: ProgressUpdate | None = None
+    scale: Scale | None = None
 
 
 class ProgressTokens:
@@ -101,30 +189,44 @@ class ProgressTokens:
         return f"{self._clock.now_ms()}-{next(self._numbers)}"
 
     def track(
-        self, token: Token, tool_name: str, client: Client | None = None, *, shown: Token | None = None
+        self,
+        token: Token,
+        tool_name: str,
+        client: Client | None = None,
+        *,
+        shown: Token | None = None,
+        scale: Scale | None = None,
     ) -> None:
         """Begin to follow a call. A token that is followed already now stands for this call.
 
         `shown` is the client's own token for it, where it has one: two clients may choose the same.
+        `scale` is what it was told on before, if it was.
         """
         now = self._clock.steady_ms()
         with self._lock:
             self._sweep(now)
             self._forget(token)
-            self._calls[token] = ToolCall(tool_name, client, token if shown is None else shown, now, now)
+            shown = token if shown is None else shown
+            self._calls[token] = ToolCall(tool_name, client, shown, now, now, scale=scale)
             if client is not None:
                 self._of_client.setdefault(id(client), set()).add(token)
 
     def send_progress(self, token: Token, update: ProgressUpdate) -> None:
-        """Note how far a call is and tell its client. Raises TokenNotFound, ProgressTimeout and NoClient."""
+        """Note how far a call is and tell its client, unless that says nothing new.
+
+        Raises TokenNotFound, ProgressTimeout and NoClient.
+        """
         with self._lock:
             call = self._alive(token)
             call.update = update
             call.active_at = self._clock.steady_ms()
             self._calls.move_to_end(token)
-        if call.client is None:
-            raise NoClient(token=token)
-        call.client.notify("notifications/progress", update.to_params(call.shown))
+            if call.client is None:
+                raise NoClient(token=token)
+            call.scale = call.scale or Scale()
+            params = call.scale.params(call.shown, update)
+        if params is not None:
+            call.client.notify("notifications/progress", params)
 
     def touch(self, token: Token, update: ProgressUpdate | None = None) -> None:
         """Note that a call is alive, or how far it is, and tell nobody. Forgotten calls stay forgotten."""

@@ -10,18 +10,24 @@ from typing import Any, Literal
 
 import mcp_types as types
 
+from ..estimate import ExpectedRuntime
+
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far a task is, where the server tells: `percent` is 0 to 100."""
+    """How far a task is, where the server tells: `percent` is 0 to 100.
+
+    `estimate` is how long it should run, as the server said it when the task began.
+    """
 
     percent: float | None = None
     phase: str | None = None
     message: str | None = None
     eta_s: float | None = None
+    estimate: ExpectedRuntime | None = None
 
 
 @dataclass(frozen=True, slots=True)

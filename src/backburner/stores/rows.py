@@ -150,6 +150,7 @@ def task(row: Row) -> Task:
         idempotency_key=row["idempotency_key"],
         external_id=row["external_id"],
         parent_id=row["parent_id"],
+        hint_s=row["hint_s"],
         estimate_s=row["estimate_s"],
         traceparent=row["traceparent"],
         **_from_meta_json(row["meta_json"]),

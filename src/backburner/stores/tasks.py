@@ -96,6 +96,7 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         idempotency_key=new.idempotency_key,
         external_id=new.external_id,
         parent_id=new.parent_id,
+        hint_s=new.hint_s,
         estimate_s=new.estimate_s,
         traceparent=new.traceparent,
         isolation=new.isolation,

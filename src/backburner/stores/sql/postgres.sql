@@ -44,20 +44,20 @@ SELECT pg_advisory_xact_lock(6238125501);
 -- through all tasks instead, and pass a million before it meets one that fits.
 
 -- name: list_state
-SELECT t.* FROM task_summary t WHERE (t.state, t.seq) < (:state, :before_seq) AND t.state >= :state
+SELECT t.*, {hint} FROM task_summary t WHERE (t.state, t.seq) < (:state, :before_seq) AND t.state >= :state
 {since}
 {of_tool}
 {of_owner}
 ORDER BY t.state DESC, t.seq DESC LIMIT :limit;
 
 -- name: list_owner
-SELECT t.* FROM task_summary t WHERE (t.owner, t.seq) < (:owner, :before_seq) AND t.owner >= :owner
+SELECT t.*, {hint} FROM task_summary t WHERE (t.owner, t.seq) < (:owner, :before_seq) AND t.owner >= :owner
 {since}
 ORDER BY t.owner DESC, t.seq DESC LIMIT :limit;
 
 -- name: list_owner_finished
 -- Of one final state.
-SELECT t.* FROM task_summary t
+SELECT t.*, {hint} FROM task_summary t
 WHERE t.owner = :owner AND (t.state, t.seq) < (:state, :before_seq) AND t.state >= :state
   AND t.completed_at IS NOT NULL
 {since}
@@ -65,7 +65,7 @@ WHERE t.owner = :owner AND (t.state, t.seq) < (:state, :before_seq) AND t.state 
 ORDER BY t.state DESC, t.seq DESC LIMIT :limit;
 
 -- name: list_owner_tool
-SELECT t.* FROM task_summary t
+SELECT t.*, {hint} FROM task_summary t
 WHERE (t.owner, t.tool_name, t.seq) < (:owner, :tool_name, :before_seq)
   AND (t.owner, t.tool_name) >= (:owner, :tool_name)
 {since}

@@ -34,18 +34,18 @@ UPDATE tasks SET ready_at = ready_at + :by_ms, updated_at = updated_at + :by_ms 
 UPDATE tasks SET expires_at = expires_at + :by_ms WHERE expires_at IS NOT NULL;
 
 -- name: list_state
-SELECT t.* FROM task_summary t WHERE t.state = :state
+SELECT t.*, {hint} FROM task_summary t WHERE t.state = :state
 {page}
 
 -- name: list_owner
-SELECT t.* FROM task_summary t WHERE t.owner = :owner
+SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner
 {page}
 
 -- name: list_owner_finished
 -- Of one final state.
-SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.state = :state AND t.completed_at IS NOT NULL
+SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.state = :state AND t.completed_at IS NOT NULL
 {page}
 
 -- name: list_owner_tool
-SELECT t.* FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
+SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
 {page}

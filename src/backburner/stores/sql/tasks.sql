@@ -74,6 +74,10 @@ WHERE state IN ({unfinished}) AND coalesce(owner, '') = :owner GROUP BY state;
 -- Task ids sort by age, so this is where a list of what came since then may end.
 SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
 
+-- fragment: hint
+-- The one column of a list that the view, which is as old as the table, does not have.
+(SELECT h.hint_s FROM tasks h WHERE h.seq = t.seq) AS hint_s
+
 -- fragment: since
       AND t.seq >= :from_seq AND t.submitted_at > :submitted_after
 
@@ -97,20 +101,20 @@ SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
 ORDER BY t.seq DESC LIMIT :limit;
 
 -- name: list_all
-SELECT t.* FROM task_summary t WHERE 1 = 1
+SELECT t.*, {hint} FROM task_summary t WHERE 1 = 1
 {page}
 
 -- name: list_parent
-SELECT t.* FROM task_summary t WHERE t.parent_id = :parent_id
+SELECT t.*, {hint} FROM task_summary t WHERE t.parent_id = :parent_id
 {page}
 
 -- name: list_owner_tag
-SELECT t.* FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.owner = :owner AND g.tag = :tag
+SELECT t.*, {hint} FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.owner = :owner AND g.tag = :tag
 {filters}
 ORDER BY g.seq DESC LIMIT :limit;
 
 -- name: list_tag
-SELECT t.* FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.tag = :tag
+SELECT t.*, {hint} FROM task_tags g JOIN task_summary t ON t.seq = g.seq WHERE g.tag = :tag
 {filters}
 ORDER BY g.seq DESC LIMIT :limit;
 

@@ -23,7 +23,7 @@ def ids(store: Store, **query: object) -> list[str]:
 
 class Reading(WithWork):
     def test_a_page_is_newest_first_and_leaves_out_what_is_large(self, store: Store, work: Work) -> None:
-        lease = work.started({"a": 1})
+        lease = work.started({"a": 1}, hint_s=3.0)
         store.report(lease, Succeeded('{"b":2}'))
         newer = work.queued()
         page = store.page(TaskQuery())

@@ -13,7 +13,7 @@ from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
 from ...outcomes import error_result, value_result
 from ...updates import LogLine, Status, TaskProgress, Update
-from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, TAIL_TASK_LOGS
+from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, TAIL_TASK_LOGS, estimate_in
 
 _STATUS: Mapping[str, Status] = {
     "input_required": "input_required",
@@ -56,7 +56,7 @@ class TaskToolsClient:
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
         shown = value_result(found["result"]) if error is None else error_result(error["message"])
-        return types.CallToolResult.model_validate(shown)
+        return types.CallToolResult.model_validate({**shown, "_meta": found.get("_meta")})
 
     async def cancel(self, task_id: str) -> None:
         await self._call(CANCEL_TASK, task_id)
@@ -106,7 +106,9 @@ def _update(status: Mapping[str, Any]) -> Update:
 
 def _progress(status: Mapping[str, Any]) -> TaskProgress:
     """How far it is; as long as the tool tells nothing, its state."""
-    told = status.get("progress")
+    told, estimate = status.get("progress"), estimate_in(status)
     if not told:
-        return TaskProgress(phase=status.get("state"))
-    return TaskProgress(told.get("percent"), told.get("phase"), told.get("message"), status.get("eta_s"))
+        return TaskProgress(phase=status.get("state"), estimate=estimate)
+    return TaskProgress(
+        told.get("percent"), told.get("phase"), told.get("message"), status.get("eta_s"), estimate
+    )

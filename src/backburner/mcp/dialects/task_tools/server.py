@@ -17,7 +17,7 @@ from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...links import artifact_uri
-from ...outcomes import error_as_result, text_block
+from ...outcomes import error_as_result, result_meta, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
@@ -31,6 +31,7 @@ from .wire import (
     SUBMIT_TASK,
     TAIL_TASK_LOGS,
     WAIT_FOR_TASK,
+    estimated,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class TaskTools(ServerDialect):
         except BackburnerError as error:
             return error_as_result(error)
         text = json.dumps(body, ensure_ascii=False, indent=2)
-        return {"content": [text_block(text)], "structuredContent": body, "isError": False}
+        result = {"content": [text_block(text)], "structuredContent": body, "isError": False}
+        return {**result, "_meta": body["_meta"]} if "_meta" in body else result
 
     # -- the tools
 
@@ -109,6 +111,7 @@ class TaskTools(ServerDialect):
             "position": status.position,
             "submitted_at": iso(task.submitted_at),
             "poll_after_ms": status.poll_after_ms,
+            **estimated(status.estimate),
         }
 
     async def get_task_status(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -147,6 +150,7 @@ class TaskTools(ServerDialect):
             ],
             "error": None if task.error is None else _shown_error(task.error.to_dict()),
             "completed_at": iso(task.completed_at),
+            "_meta": result_meta(task),
         }
 
     def _describe_artifact(self, artifact: Any, expires_at: int | None) -> dict[str, Any]:
@@ -229,6 +233,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "updated_at": iso(task.updated_at),
         "heartbeat_at": iso(task.heartbeat_at),
         "completed_at": iso(task.completed_at),
+        **estimated(status.estimate),
         "progress": None if progress is None else {**progress.to_dict(), "eta_s": status.eta_s},
         "eta_s": status.eta_s,
         "cancel_requested": task.cancel_requested,

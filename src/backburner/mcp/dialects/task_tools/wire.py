@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....estimate import EstimateSource, ExpectedRuntime
 from ....lifecycle import State
 from ....task_request import (
     MAX_KEY_CHARS,
@@ -25,6 +27,21 @@ LIST_TASKS = "list_tasks"
 CANCEL_TASK = "cancel_task"
 
 Schema = dict[str, Any]
+
+
+def estimated(runtime: ExpectedRuntime) -> dict[str, Any]:
+    """How long a task should run, and who says so."""
+    return {"estimated_runtime_seconds": runtime.seconds, "estimate_source": str(runtime.source)}
+
+
+def estimate_in(status: Mapping[str, Any]) -> ExpectedRuntime | None:
+    """What `estimated` made part of a status; None from a server that tells none, or in words of its own."""
+    try:
+        return ExpectedRuntime(
+            float(status["estimated_runtime_seconds"]), EstimateSource(status["estimate_source"])
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,16 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
+#: The token of the call that the task was, and how long its tool ran, in milliseconds.
+RESULT_META = _object(
+    ["progressToken", "duration"], progressToken={"type": ["string", "integer"]}, duration=WHOLE
+)
 TEXTS: Schema = {"type": "array", "items": TEXT}
+#: What `estimated` gives.
+ESTIMATE: Schema = {
+    "estimated_runtime_seconds": {"type": "number"},
+    "estimate_source": {"type": "string", "enum": [str(source) for source in EstimateSource]},
+}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
 TASK_ID = _said({"type": "string", "maxLength": 256}, "The id of the task: tsk_…")
 CURSOR: Schema = {"type": ["string", "null"], "maxLength": 2048}
@@ -100,6 +126,7 @@ _STATUS = _object(
     updated_at=TEXT,
     heartbeat_at=TEXT_OR_NULL,
     completed_at=TEXT_OR_NULL,
+    **ESTIMATE,
     progress=OBJECT_OR_NULL,
     eta_s=NUMBER_OR_NULL,
     cancel_requested=FLAG,
@@ -156,6 +183,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             position=WHOLE_OR_NULL,
             submitted_at=TEXT,
             poll_after_ms=WHOLE,
+            **ESTIMATE,
         ),
         read_only=False,
     ),
@@ -192,6 +220,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
                 "artifacts": {"type": "array", "items": {"type": "object"}},
                 "error": OBJECT_OR_NULL,
                 "completed_at": TEXT_OR_NULL,
+                "_meta": RESULT_META,
             },
             "required": [*_STATUS["required"], "finished"],
         },
@@ -211,6 +240,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             artifacts={"type": "array", "items": {"type": "object"}},
             error=OBJECT_OR_NULL,
             completed_at=TEXT_OR_NULL,
+            _meta=RESULT_META,
         ),
     ),
     TAIL_TASK_LOGS: TaskToolSchema(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import mcp_types as types
 from mcp.server.session import ServerSession
@@ -16,6 +15,7 @@ from ....task import InputRequest
 from ...access import TaskAccess
 from ...following import follow
 from ...outbox import Outbox, outbox_of
+from ...progress_tokens import CallToken, ProgressUpdate
 from ...questions import declined, put
 from ...request import RequestContext
 from .wire import NEWS, related, task_shown
@@ -32,12 +32,11 @@ _POLLING_S = 2.0
 class Attendant:
     """Follows one task for the session that cares for it: status, progress and questions go there."""
 
-    def __init__(self, access: TaskAccess, status: TaskStatus, token: Any) -> None:
+    def __init__(self, access: TaskAccess, status: TaskStatus, token: CallToken | None) -> None:
         self._access = access
         self._last = status
         self._asker = Asker(access.service, status.task_id, status.task.owner)
         self._token = token
-        self._percent = -1.0
         self._parked: list[RequestContext] = []
         self._ctx: RequestContext | None = None
         self._outbox: Outbox | None = None
@@ -80,20 +79,14 @@ class Attendant:
         return self._last
 
     def _push_progress(self, status: TaskStatus) -> None:
-        progress = status.task.progress
-        if self._token is None or self._outbox is None or progress is None or progress.percent is None:
+        token, progress = self._token, status.task.progress
+        if token is None or token.given is None or self._outbox is None or progress is None:
             return
-        if progress.percent > self._percent:
-            self._percent = progress.percent
-            params = {
-                "progressToken": self._token,
-                "progress": progress.percent,
-                "total": 100,
-                "_meta": related(status.task_id),
-            }
-            if progress.message:
-                params["message"] = progress.message
-            self._outbox.put(f"progress {status.task_id}", "notifications/progress", params)
+        params = token.scale.params(token.given, ProgressUpdate.of(progress))
+        if params is not None:
+            about = {**params["_meta"], **related(status.task_id)}
+            subject = f"progress {status.task_id}"
+            self._outbox.put(subject, "notifications/progress", {**params, "_meta": about})
 
     def _ask_parked(self) -> None:
         if self._parked and self._last.questions:

@@ -17,7 +17,8 @@ from ...access import TaskAccess
 from ...jsonrpc_errors import jsonrpc_errors, task_failure
 from ...outcomes import tool_raised
 from ...owner import owner_of_request
-from ...request import RequestContext, request_meta
+from ...progress_tokens import CallToken
+from ...request import RequestContext
 from ...server_dialect import Method, ServerDialect, SlowCall
 from .attendant import Attendant
 from .wire import (
@@ -96,7 +97,7 @@ class Tasks2025(ServerDialect):
         asked = asked_for(call.ctx.params or {}) or {}
         with jsonrpc_errors():
             status = await self._access.submit(call.ctx, call.spec, ttl_s=ttl_s(asked))
-        self._attend(call.ctx, status, request_meta(call.ctx).get("progressToken"))
+        self._attend(call.ctx, status, call.token)
         return created(status)
 
     # -- methods
@@ -151,7 +152,7 @@ class Tasks2025(ServerDialect):
 
     # -- what is pushed to the session
 
-    def _attend(self, ctx: RequestContext, status: TaskStatus, token: Any) -> Attendant | None:
+    def _attend(self, ctx: RequestContext, status: TaskStatus, token: CallToken | None) -> Attendant | None:
         """See to it that the session hears of the task from now on."""
         if status.task.finished:
             return None

@@ -13,8 +13,8 @@ from ....task import Task
 from ...access import TaskAccess, present
 from ...following import follow
 from ...outbox import Outbox, connection_state, outbox_of
-from ...outcomes import tool_raised
-from ...progress_tokens import ProgressTokens, ProgressUpdate, Token
+from ...outcomes import result_meta, tool_raised
+from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...questions import QuestionsOut
 from ...request import RequestContext, is_modern, request_meta
 from ...sdk import connection_of
@@ -47,12 +47,12 @@ class Announcements:
         if is_modern(ctx) and ctx.request is not None:
             return  # over HTTP without sessions there is no stream to send on
         # It begins when this request waits, so after the answer is on its way.
-        follower = asyncio.create_task(self._tell(ctx, status, call.token.shown))
+        follower = asyncio.create_task(self._tell(ctx, status, call.token))
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)
         _end_with_connection(ctx, follower)
 
-    async def _tell(self, ctx: RequestContext, handed_out: TaskStatus, shown: Token) -> None:
+    async def _tell(self, ctx: RequestContext, handed_out: TaskStatus, shown: CallToken) -> None:
         outbox = outbox_of(ctx)
         job, token = _Job(handed_out.task_id, outbox, shown), self._tokens.generate_token()
         asking = QuestionsOut(self._access.service, ctx.session)
@@ -71,7 +71,7 @@ class Announcements:
                 {
                     **about_job(job.job_id),
                     "result": (await self.result(status)).to_dict(),
-                    "_meta": about_job(job.job_id),
+                    "_meta": {**about_job(job.job_id), **result_meta(status.task)},
                 },
             )
         except TaskNotFound:
@@ -81,15 +81,12 @@ class Announcements:
             self._tokens.cleanup_completed(token)
 
     def _say(self, job: _Job, status: TaskStatus, token: Token) -> None:
-        """Tell how far the job is, unless that was said last."""
         update = progress_update(status)
-        if update == job.said:
-            return
-        job.said = update
         try:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
-            self._tokens.track(token, status.task.tool_name, job, shown=job.token)
+            shown, scale = job.token.shown_for(status.task), job.token.scale
+            self._tokens.track(token, status.task.tool_name, job, shown=shown, scale=scale)
             self._tokens.send_progress(token, update)
 
     async def result(self, status: TaskStatus) -> MCPResult:
@@ -121,31 +118,25 @@ def failure(task: Task) -> MCPResult:
 
 
 def progress_update(status: TaskStatus) -> ProgressUpdate:
-    """How far a task is, in percent and in words."""
+    """How far a task is, in numbers and in words."""
     progress = status.task.progress
     message = (progress.message if progress else None) or progress_message(status)
-    return ProgressUpdate(
-        percentage=progress.percent if progress and progress.percent is not None else 0.0,
-        message=message or STARTING,
-        context=progress.context if progress else None,
-    )
+    return ProgressUpdate.of(progress, message or STARTING)
 
 
 class _Job:
     """One job, as a client that can be told of progress."""
 
-    def __init__(self, job_id: str, outbox: Outbox, token: Token) -> None:
+    def __init__(self, job_id: str, outbox: Outbox, token: CallToken) -> None:
         self.job_id = job_id
         self.token = token
-        self.said: ProgressUpdate | None = None
         self._outbox = outbox
         self._subject = f"start:{job_id}"
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Of a job the progress is a part of 1. Its first is never replaced by a later one."""
-        named = {**about_job(self.job_id), "progress": params["progress"] / params["total"], "total": 1}
-        meta = {**params.get("_meta", {}), **about_job(self.job_id)}
-        self._outbox.put(self._subject, method, {**params, **named, "_meta": meta})
+        """The first notification is never replaced by a later one."""
+        named = about_job(self.job_id)
+        self._outbox.put(self._subject, method, {**params, **named, "_meta": {**params["_meta"], **named}})
         self._subject = self.job_id
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from mcp.shared.exceptions import NoBackChannelError
@@ -15,11 +14,11 @@ from ...following import follow
 from ...input_rounds import InputRounds, can_be_asked
 from ...jsonrpc_errors import task_failure
 from ...outbox import notification
-from ...outcomes import error_result, tool_raised
+from ...outcomes import error_result, result_meta, tool_raised
 from ...patience import client_patience_s
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate
 from ...questions import declined, give, put
-from ...request import RequestContext, request_meta
+from ...request import RequestContext
 from ...sdk import connection_of
 from ...server_dialect import SlowCall
 from .announcing import progress_update
@@ -90,7 +89,8 @@ class HeldCalls:
             return await self._access.outcome(task.task_id, task.owner)
         if task.error is not None and task.error.type == "protocol_error":
             raise task_failure(task)
-        return error_result(task.error.message if task.error else f"The task is {task.state}.")
+        failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
+        return {**failed, "_meta": result_meta(task)}
 
     async def _ask(self, ctx: RequestContext, status: TaskStatus) -> None:
         """Ask by requests on the call's own stream; who cannot be asked is taken to refuse."""
@@ -110,28 +110,24 @@ class _Progress:
         self._ctx = ctx
         self._tokens = tokens
         self._token = token
-        self._asked = "progressToken" in request_meta(ctx)
-        self._sent = -1.0
-        self._latest = ProgressUpdate(0.0, message="Working")
+        self._latest = ProgressUpdate.of(None, "Working")
 
     async def say(self, status: TaskStatus) -> None:
-        progress = status.task.progress
-        if progress is not None and progress.percent is not None:
-            self._latest = replace(progress_update(status), percentage=progress.percent)
-            await self._send(progress.percent)
+        if status.task.progress is not None:
+            self._latest = progress_update(status)
+            await self._send()
 
     async def beat(self, interval_s: float) -> None:
         """Speak up now and then also when nothing happens."""
         while True:
             await asyncio.sleep(interval_s)
-            await self._send(self._sent + 0.001)
+            await self._send(anyway=True)
 
-    async def _send(self, percent: float) -> None:
-        """Progress must grow with each notification, whatever the tool says."""
+    async def _send(self, *, anyway: bool = False) -> None:
         self._tokens.touch(self._token.key, self._latest)
-        if not self._asked or percent <= self._sent:
+        if self._token.given is None:
             return
-        self._sent = max(percent, 0.0)
-        params = {**self._latest.to_params(self._token.shown), "progress": self._sent}
-        message = notification("notifications/progress", params)
-        await self._ctx.session.send_notification(message, self._ctx.request_id)
+        params = self._token.scale.params(self._token.given, self._latest, anyway=anyway)
+        if params is not None:
+            message = notification("notifications/progress", params)
+            await self._ctx.session.send_notification(message, self._ctx.request_id)

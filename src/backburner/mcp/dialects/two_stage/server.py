@@ -11,18 +11,20 @@ from typing import Any
 
 from ....errors import BackburnerError, TaskNotFound
 from ....service import TaskStatus
+from ....times import span
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...input_rounds import InputRounds
+from ...outcomes import result_meta
 from ...patience import client_patience_s
 from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
-from ..task_tools.wire import WAIT_FOR_TASK
+from ..task_tools.wire import WAIT_FOR_TASK, estimated
 from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update
 from .holding import HeldCalls
 from .mcp_result import MCPResult
-from .wire import POLL, STATUS, PollParams, described, estimated, handle, named, or_handle, queued_words
+from .wire import POLL, STATUS, PollParams, described, handle, named, or_handle, queued_words
 
 
 class TwoStage(ServerDialect):
@@ -77,16 +79,17 @@ class TwoStage(ServerDialect):
         """The task's id, how long it will take, and in two sentences what to do next."""
         self._announcements.announce(call, status)
         settings, task = self._access.settings, status.task
-        left_s = status.eta_s if status.eta_s is not None else task.estimate_s
-        text = f"{task.tool_name} goes on in the background as task {task.task_id}."
+        left = "" if status.eta_s is None else f", with about {span(status.eta_s)} left"
+        text = f"{task.tool_name} goes on in the background as task {task.task_id}{left}."
         if settings.mcp.task_tools:
             text += (
                 f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
                 " task_id, and again for as long as `finished` is false."
             )
-        how = {**estimated(left_s), "poll_endpoint": POLL}
-        words = queued_words(STATUS[task.state], left_s)
-        return handle(task.task_id, STATUS[task.state], words, text, **how)
+        how = {**estimated(status.estimate), "poll_endpoint": POLL}
+        words = queued_words(STATUS[task.state], status.estimate.seconds)
+        handed_out = handle(task.task_id, STATUS[task.state], words, text, **how)
+        return {**handed_out, "_meta": {"progressToken": call.token.shown_for(task)}}
 
     async def heard(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":
@@ -105,7 +108,7 @@ class TwoStage(ServerDialect):
         data: dict[str, Any] = {**named(status.task_id), "status": STATUS[status.task.state]}
         if status.task.finished:
             data["result"] = (await self._announcements.result(status)).to_dict()
-        else:
-            update = progress_update(status)
-            data |= {"progress": (update.percentage or 0.0) / 100, "message": update.message}
+            return {**MCPResult(data=data).to_dict(), "_meta": result_meta(status.task)}
+        update = progress_update(status)
+        data |= {"progress": update.part or 0.0, "message": update.message, **estimated(status.estimate)}
         return MCPResult(data=data).to_dict()

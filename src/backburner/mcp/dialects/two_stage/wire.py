@@ -14,6 +14,7 @@ from ....clock import SystemClock
 from ....lifecycle import State
 from ....times import iso
 from ...outcomes import text_block
+from ..task_tools.wire import ESTIMATE
 from .mcp_result import MCPResult
 
 NAME = "two-stage"
@@ -51,7 +52,7 @@ HANDLE_SCHEMA: Mapping[str, Any] = MappingProxyType(
                 "type": "object",
                 "properties": {
                     "job_id": {"type": "string"},
-                    "estimated_runtime_seconds": {"type": ["number", "null"]},
+                    **ESTIMATE,
                     "status": {"type": "string", "enum": sorted(set(STATUS.values()))},
                 },
                 "required": ["job_id", "status"],
@@ -82,15 +83,9 @@ def handle(job_id: str, status: str, *texts: str, **data: Any) -> dict[str, Any]
     return {"content": [text_block("\n".join(texts))], "structuredContent": body, "isError": False, **body}
 
 
-def queued_words(status: str, seconds: float | None) -> str:
+def queued_words(status: str, seconds: float) -> str:
     """The first words of a handle: `Operation queued. Estimated runtime: 45s`."""
-    known = "" if seconds is None else f" Estimated runtime: {round(seconds, 2):.12g}s"
-    return f"Operation {status}.{known}"
-
-
-def estimated(seconds: float | None) -> dict[str, Any]:
-    """How long a job will take, for its handle."""
-    return {"estimated_runtime_seconds": seconds}
+    return f"Operation {status}. Estimated runtime: {round(seconds, 2):.12g}s"
 
 
 def or_handle(schema: Mapping[str, Any]) -> dict[str, Any]:
