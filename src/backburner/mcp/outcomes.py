@@ -18,6 +18,11 @@ def tool_raised(task: Task) -> bool:
     return task.state is State.FAILED and task.error is not None and task.error.type == "tool_error"
 
 
+def own_word(task: Task) -> dict[str, Any] | None:
+    """The MCPResult by which a tool said that it failed; None for one that raised."""
+    return ((task.error.data if task.error else None) or {}).get("mcp_result")
+
+
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
@@ -46,7 +51,13 @@ def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
     if tool_raised(task):
         assert task.error is not None, "a failed task has an error"
         whole = (task.error.data or {}).get("result")
-        return dict(whole) if whole else error_result(task.error.message)
+        if whole:
+            return dict(whole)
+        said, result = own_word(task), error_result(task.error.message)
+        if said is None:
+            return result
+        shown = value_result(said)
+        return {**shown, **result, "content": [*result["content"], *shown["content"]]}
     assert task.state is State.SUCCEEDED, "only these have a result"
     large = large_result(task, outcome.artifacts)
     if large is not None:

@@ -17,7 +17,7 @@ from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...links import artifact_uri
-from ...outcomes import error_as_result, text_block
+from ...outcomes import error_as_result, own_word, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
@@ -135,7 +135,7 @@ class TaskTools(ServerDialect):
 
     def _describe_result(self, result: TaskResult) -> dict[str, Any]:
         task = result.task
-        value = task.result
+        value = own_word(task) if task.result is None else task.result
         if task.result_kind == "call_tool_result" and isinstance(value, dict):
             value = value.get("structuredContent", value.get("content", value))
         return {

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import BackburnerError, TaskNotFound
+from ....mcp_result import MCPResult
 from ....service import TaskStatus
 from ....times import span
 from ....tools import ToolSpec
@@ -22,7 +23,6 @@ from ...server_dialect import Method, ServerDialect, SlowCall
 from ..task_tools.wire import WAIT_FOR_TASK
 from .announcing import Announcements, learn_two_stage, progress_update
 from .holding import HeldCalls
-from .mcp_result import MCPResult
 from .wire import POLL, STATUS, PollParams, described, estimated, handle, named, or_handle
 
 

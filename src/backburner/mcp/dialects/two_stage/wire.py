@@ -12,9 +12,9 @@ from pydantic import Field
 
 from ....clock import SystemClock
 from ....lifecycle import State
+from ....mcp_result import MCPResult
 from ....times import iso
 from ...outcomes import text_block
-from .mcp_result import MCPResult
 
 NAME = "two-stage"
 POLL = "tools/poll_result"
