@@ -153,13 +153,13 @@ class ProgressTimeout(BackburnerError):
 class NoClient(BackburnerError):
     """There is no client to tell about the progress token {token!r}."""
 
-    code = "no_client"
+    code = "no_client_pid"
 
 
 class ReferenceNotFound(InvalidRequest):
     """The reference {reference!r} leads to nothing in the arguments or the context."""
 
-    code = "reference_not_found"
+    code = "not_found"
 
 
 class CompletionFailed(InvalidRequest):

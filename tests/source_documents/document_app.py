@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 
-from backburner import Backburner, TaskContext
+from backburner import Backburner, TaskContext, ToolSpec
 
 server = MCPServer("documents")
 
@@ -73,6 +73,18 @@ def analyse(flag: str = "", *, ctx: TaskContext) -> str:
     """Take a while"""
     wait_for(flag, ctx)
     return "analysed"
+
+
+bb.add_tool(
+    ToolSpec(
+        "broken_form",
+        lambda inputs, ctx: "never called",
+        input_schema={
+            "type": "object",
+            "properties": {"colour": {"enum": "red"}, "size": {"enum": ["small", "large"]}},
+        },
+    )
+)
 
 
 @bb.tool(answer="handle")

@@ -206,3 +206,17 @@ def test_a_completion_that_makes_no_sense_is_refused(pipe: Pipe) -> None:
         request = {"jsonrpc": "2.0", "id": str(params), "method": "completion/complete", "params": params}
         assert pipe.exchange(request)["error"]["code"] == -32602
     assert pipe.request("ping") == {}
+
+
+def test_a_schema_that_is_not_valid_is_an_error_and_no_empty_list(pipe: Pipe) -> None:
+    def complete(argument: str) -> dict[str, Any]:
+        params = {"name": "broken_form", "partial_argument": {"name": argument, "value": ""}}
+        return pipe.exchange(
+            {"jsonrpc": "2.0", "id": argument, "method": "completion/complete", "params": params}
+        )
+
+    error = complete("colour")["error"]
+    assert (error["code"], error["data"]) == (-32602, {"code": "completion_failed"})
+    assert "broken_form" in error["message"]
+    assert "enum: 'red'" in error["message"]
+    assert complete("size")["result"]["completion"]["values"] == ["small", "large"]

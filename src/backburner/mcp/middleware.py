@@ -153,7 +153,8 @@ class TaskMiddleware:
         started = time.monotonic()
         key, given = self._tokens.generate_token(), request_meta(ctx).get("progressToken")
         token = CallToken(key, given if isinstance(given, str | int) else key)
-        self._tokens.track(key, str((ctx.params or {}).get("name")), shown=token.shown)
+        name = str((ctx.params or {}).get("name"))
+        self._tokens.track_tool_call(key, name, shown=token.shown, in_progress=True)
         try:
             result = await self._answer_call(ctx, call_next, token)
         finally:

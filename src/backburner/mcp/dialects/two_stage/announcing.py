@@ -75,7 +75,7 @@ class Announcements:
         try:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
-            self._tokens.track(token, status.task.tool_name, job, shown=job.token)
+            self._tokens.track_tool_call(token, status.task.tool_name, job, shown=job.token)
             self._tokens.send_progress(token, update)
 
     async def result(self, status: TaskStatus) -> MCPResult:
