@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ....errors import BackburnerError, InvalidInputs, InvalidRequest
+from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
 from ....task import Resources
@@ -87,10 +87,13 @@ class TaskTools(ServerDialect):
     # -- the tools
 
     async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        tools, name = self._access.app.tools, arguments["tool_name"]
+        if name in tools and tools.get(name).requires_task_id:
+            raise TaskIdRequired(tool_name=name)
         resources = dict(arguments.get("resources") or {})
         queue = resources.pop("resource_class", None)
         status = await self._access.service.aio.submit(
-            arguments["tool_name"],
+            name,
             arguments.get("inputs") or {},
             owner=owner_of_request(),
             queue=queue,
