@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .errors import ProtocolError as ProtocolError
     from .errors import TaskCancelled as TaskCancelled
     from .lifecycle import State as State
-    from .mcp.dialects.two_stage.mcp_result import MCPResult as MCPResult
+    from .mcp_result import MCPResult as MCPResult
     from .service import TaskService as TaskService
     from .service import TaskStatus as TaskStatus
     from .stores import open_store as open_store
@@ -45,7 +45,7 @@ _HOMES = {
     "TaskService": "service",
     "TaskStatus": "service",
     "open_store": "stores",
-    "MCPResult": "mcp.dialects.two_stage.mcp_result",
+    "MCPResult": "mcp_result",
     "Answer": "task",
     "Artifact": "task",
     "Progress": "task",

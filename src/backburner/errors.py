@@ -81,6 +81,18 @@ class InvalidAnswer(InvalidRequest):
     code = "invalid_answer"
 
 
+class TaskIdRequired(InvalidRequest):
+    """Tool {tool_name!r} requires _meta.taskId. Call it directly, with an id of the host's in the `_meta` of the call."""
+
+    code = "task_id_required"
+
+
+class StateDirRefused(InvalidRequest):
+    """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder below one of task_id.state_roots, or none to have the server's own."""
+
+    code = "state_dir_refused"
+
+
 class TaskNotFound(BackburnerError):
     """There is no task {task_id!r} that you may see. It may have expired; list your tasks to see what is there."""
 
@@ -153,13 +165,13 @@ class ProgressTimeout(BackburnerError):
 class NoClient(BackburnerError):
     """There is no client to tell about the progress token {token!r}."""
 
-    code = "no_client"
+    code = "no_client_pid"
 
 
 class ReferenceNotFound(InvalidRequest):
     """The reference {reference!r} leads to nothing in the arguments or the context."""
 
-    code = "reference_not_found"
+    code = "not_found"
 
 
 class CompletionFailed(InvalidRequest):

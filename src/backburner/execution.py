@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
+from .mcp_result import MCPResult
 from .task import Answer, Caller, Resources, TaskError
 from .tools import ToolSpec
 
@@ -98,7 +99,7 @@ class Execution:
         try:
             with _limits(assignment.resources, assignment.cpus):
                 value = self._call(spec, assignment.inputs, context)
-                outcome = _succeeded(value, context, assignment)
+                outcome = _returned(spec, value, context, assignment)
         except BaseException as error:
             outcome = _failed(error, context)
         finally:
@@ -206,6 +207,26 @@ def _end_child(error: BaseException | None) -> NoReturn:
 # -- outcomes ------------------------------------------------------------------------------------
 
 
+def _returned(spec: ToolSpec, value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
+    """The outcome of a tool that did not raise. One that returned an MCPResult says itself how it went."""
+    if spec.result_kind == "value":
+        said = MCPResult.of(value)
+        if said is not None and said.success:
+            value = said.to_dict()
+    else:
+        said = MCPResult.in_tool_result(value)
+    if said is None or said.success:
+        return _succeeded(value, context, assignment)
+    data: dict[str, Any] = {"mcp_result": _plain(said.to_dict())}
+    text = json_text.encode(data["mcp_result"], "The result")
+    if len(text.encode()) > min(assignment.max_result_bytes, _LARGEST_ERROR_DATA):
+        data["mcp_result"]["data"] = _kept_aside(text, context)
+    elif spec.result_kind == "call_tool_result":
+        data["result"] = {**value, "isError": True}
+    message = said.error_text or f"{spec.name} says that it failed, and not why."
+    return _error("tool_error", message, MCPResult.__name__, said.error_details, data)
+
+
 def _succeeded(value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
     try:
         text = json_text.encode(_plain(value), "The result")
@@ -213,14 +234,18 @@ def _succeeded(value: Any, context: TaskContext, assignment: Assignment) -> dict
         return _error("result_not_serialisable", str(error), exception=type(error).__name__)
     if len(text.encode()) <= assignment.max_result_bytes:
         return {"kind": "succeeded", "result_json": text}
+    return {"kind": "succeeded", "result_json": json.dumps(_kept_aside(text, context))}
+
+
+def _kept_aside(text: str, context: TaskContext) -> dict[str, Any]:
+    """What stands for a result that is too large, which is kept as an artifact."""
     artifact = context.artifact(text.encode(), name="result.json", kind="result")
-    preview = {
+    return {
         "preview": text[:_PREVIEW_CHARS],
         "truncated": True,
         "size_bytes": artifact.size_bytes,
         "artifact_id": artifact.artifact_id,
     }
-    return {"kind": "succeeded", "result_json": json.dumps(preview)}
 
 
 def _plain(value: Any) -> Any:

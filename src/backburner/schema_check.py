@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,7 +21,8 @@ from math import prod
 from typing import Any
 
 import regex
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema import FormatChecker
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.protocols import Validator
 from jsonschema.validators import Draft202012Validator, extend, validator_for
 from referencing import Registry
@@ -60,6 +61,18 @@ _UNBOUNDED = frozenset(
         *("pattern", "patternProperties", "unevaluatedProperties", "uniqueItems"),
     }
 )
+
+#: Keywords that hold schemas: by name, in a list, or one.
+_SCHEMAS_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_SCHEMAS = frozenset(
+    {
+        *("items", "additionalItems", "additionalProperties", "propertyNames", "contains"),
+        *("not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"),
+    }
+)
+#: Patterns are looked at with an engine that can be stopped; the other formats are none of schemas.
+_NO_FORMATS = FormatChecker(())
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
@@ -133,6 +146,45 @@ def bounded_validator(schema: Any) -> Validator:
     kind = _bounded_kind(validator_for(schema, default=Draft202012Validator))
     validator: Validator = kind(schema, registry=_REGISTRY)
     return validator
+
+
+def schema_complaint(part: Any, document: Any) -> str | None:
+    """Why this part of a document is no schema; None when it is one.
+
+    The parts within it are not looked at: who goes on into one asks for it.
+    """
+    if not isinstance(part, Mapping):
+        return None if isinstance(part, bool) else f"a schema is an object, not {type(part).__name__}"
+    kind: Any = validator_for(document, default=Draft202012Validator)
+    try:
+        kind.check_schema(_without_inner_schemas(part), format_checker=_NO_FORMATS)
+        if isinstance(part.get("pattern"), str):
+            _compiled(part["pattern"])
+    except SchemaError as error:
+        where = "".join(f"{step}: " for step in error.absolute_path)
+        return (where + error.message)[:_LONGEST_MESSAGE]
+    except regex.error as error:
+        return f"pattern: {part['pattern']!r} is none: {error}"[:_LONGEST_MESSAGE]
+    except (RecursionError, OverflowError, MemoryError):
+        return None  # it may be one, and whoever checks a value by it will say what it takes
+    return None
+
+
+def _without_inner_schemas(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with schemas that allow everything in place of those within it."""
+    shown = dict(part)
+    for keyword, value in part.items():
+        if keyword in _SCHEMAS_BY_NAME and isinstance(value, Mapping) and _are_schemas(value.values()):
+            shown[keyword] = {}
+        elif keyword in _LISTS_OF_SCHEMAS and isinstance(value, list) and value and _are_schemas(value):
+            shown[keyword] = [{}]
+        elif keyword in _SCHEMAS and isinstance(value, Mapping):
+            shown[keyword] = {}
+    return shown
+
+
+def _are_schemas(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, Mapping | bool) for value in values)
 
 
 def _stock_validator(schema: Any) -> Validator | None:

@@ -21,7 +21,7 @@ from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
 from .folders import tasks_folder
 from .keeper import Keeper
-from .mcp.dialects.task_id.prompt_log import PromptLog
+from .mcp.dialects.task_id.prompt_logs import PromptLogs
 from .store import Store
 from .stores import open_store
 from .task import Task
@@ -76,11 +76,11 @@ def run_task(store: Store, settings: Settings, data_dir: Path, task: Task) -> bo
 
 
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
-    """What a host's supervisor does beside its tasks: it sweeps the store, and keeps the prompt log."""
+    """What a host's supervisor does beside its tasks: it sweeps the store, and keeps the prompt logs."""
     keeper = Keeper(store, settings, supervisor_id, tasks_folder=tasks_folder(data_dir))
 
     # Also when no server is left to do it.
-    prompts = PromptLog.of(store, settings, data_dir)
+    prompts = PromptLogs(store, settings, data_dir)
     return [
         Repeated("keeper", keeper.sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),

@@ -10,7 +10,7 @@ import pytest
 
 from backburner import Backburner, TaskService, open_store
 from backburner.app import data_dir
-from backburner.mcp.dialects.task_id.prompt_log import PromptLog
+from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
 from backburner.target import load
 from tests import services
 from tests.cli.conftest import Lab, Worker
@@ -60,8 +60,8 @@ def test_a_worker_writes_the_end_of_a_task_into_the_prompt_log(lab: Lab, worker:
     target = f"file:{lab.folder}/lab.py#lab"
     app: Backburner = load(target)
     with contextlib.closing(open_store(lab.url)) as store:
-        log = PromptLog.of(store, app.settings, data_dir(app.settings, store.url))
-        log.enter("job-1", "local", "add")
+        logs = PromptLogs(store, app.settings, data_dir(app.settings, store.url))
+        log = logs.enter(None, "job-1", "local", "add")
         service = TaskService(store, app.tools, app.settings, target=target)
         task_id = service.submit("add", {"a": 1}, external_id="job-1").task_id
         assert services.wait_until(lambda: log.log_path.exists() and log.log_path.read_bytes() != b"")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from mcp.server.mcpserver import MCPServer
 
-from backburner import Backburner, TaskContext
+from backburner import Backburner, TaskContext, ToolSpec
 
 server = MCPServer("documents")
 
@@ -94,6 +94,18 @@ def rename_vault(*, ctx: TaskContext) -> str:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     answer = ctx.ask("Which name?", schema)
     return str(answer.content["name"]) if answer.accepted else answer.action
+
+
+bb.add_tool(
+    ToolSpec(
+        "broken_form",
+        lambda inputs, ctx: "never called",
+        input_schema={
+            "type": "object",
+            "properties": {"colour": {"enum": "red"}, "size": {"enum": ["small", "large"]}},
+        },
+    )
+)
 
 
 @bb.tool(answer="handle")

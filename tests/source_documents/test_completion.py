@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from backburner.errors import CompletionFailed, ReferenceNotFound
-from backburner.mcp.completion.proposals import (
+from backburner.mcp.completion import (
     Completion,
     CompletionRequest,
-    argument_to_complete,
     complete,
-    rank,
+    filter_completions,
+    generate_completions_from_schema,
+    resolve_argument_reference,
+    resolve_context,
 )
-from backburner.mcp.completion.references import resolve_context, resolve_reference
+from backburner.mcp.completion.proposals import argument_to_complete
 
 COLOURS = {"type": "string", "enum": ["red", "green", "blue"]}
 PERSON = {
@@ -35,7 +37,7 @@ PERSON = {
 
 
 def values(schema: Any, partial: str = "", **more: Any) -> tuple[str, ...]:
-    return complete(CompletionRequest(partial, **more), schema).values
+    return complete("tool", CompletionRequest(partial, **more), schema).values
 
 
 # -- what the document shows
@@ -86,7 +88,7 @@ def test_a_value_that_is_typed_in_full_comes_first_and_the_others_stay_in_reach(
     request = CompletionRequest(
         "pdf", "format", arguments={"format": "pdf"}, context={"previous_file": "document.pdf"}
     )
-    assert complete(request, formats).to_dict() == {
+    assert complete("tool", request, formats).to_dict() == {
         "values": ["pdf", "docx", "txt"],
         "total": 3,
         "hasMore": False,
@@ -94,7 +96,7 @@ def test_a_value_that_is_typed_in_full_comes_first_and_the_others_stay_in_reach(
 
 
 def test_the_filter_of_the_document() -> None:
-    assert rank(["apple", "banana", "apricot"], "ap") == ["apple", "apricot"]
+    assert filter_completions(["apple", "banana", "apricot"], "ap") == ["apple", "apricot"]
 
 
 # -- references
@@ -108,8 +110,8 @@ def test_references_in_the_context_are_resolved_from_the_arguments() -> None:
 
 def test_references_go_into_objects_and_lists() -> None:
     arguments = {"user": {"emails": [{"address": "a@example.com"}]}}
-    assert resolve_reference("$.user.emails[0].address", arguments, {}) == "a@example.com"
-    assert resolve_reference("$.user.emails.0.address", arguments, {}) == "a@example.com"
+    assert resolve_argument_reference("$.user.emails[0].address", arguments, {}) == "a@example.com"
+    assert resolve_argument_reference("$.user.emails.0.address", arguments, {}) == "a@example.com"
     nested = resolve_context(arguments, {"to": [{"mail": "$.user.emails[0].address"}], "gone": "$.no.such"})
     assert nested == {"to": [{"mail": "a@example.com"}], "gone": "$.no.such"}
 
@@ -131,14 +133,14 @@ def test_references_go_into_objects_and_lists() -> None:
 def test_a_reference_that_leads_nowhere_is_an_error(reference: str) -> None:
     context = {"a": "$.b", "b": "$.a"}
     with pytest.raises(ReferenceNotFound) as caught:
-        resolve_reference(reference, {"user": "alice", "list": [1]}, context)
-    assert caught.value.code == "reference_not_found"
+        resolve_argument_reference(reference, {"user": "alice", "list": [1]}, context)
+    assert caught.value.code == "not_found"
 
 
 def test_a_reference_that_is_typed_is_completed_to_its_value() -> None:
     schema = {"type": "object", "properties": {"author": {"type": "string"}}}
     request = CompletionRequest("$.user", "author", context={"user": "alice"})
-    assert complete(request, schema).values == ("alice",)
+    assert complete("tool", request, schema).values == ("alice",)
 
 
 def test_defaults_and_examples_may_be_references() -> None:
@@ -188,7 +190,6 @@ def test_references_of_schemas_are_followed_and_circles_end() -> None:
     }
     assert values(schema, argument="colour") == ("red", "green", "blue")
     assert values(schema, "leaf", argument="tree") == ("leaf",)
-    assert values({"$ref": "#/$defs/none"}) == ()
     assert values({"$ref": "https://example.com/schema"}) == ()
     assert values({"$ref": "#/$defs/Colour", "enum": ["red", "pink"], "$defs": schema["$defs"]}) == ("red",)
 
@@ -214,15 +215,41 @@ def test_a_reference_to_another_document_is_never_fetched() -> None:
 @pytest.mark.parametrize("schema", [None, "string", 7, [COLOURS]])
 def test_what_is_no_schema_is_an_error(schema: Any) -> None:
     with pytest.raises(CompletionFailed) as caught:
-        complete(CompletionRequest(), schema)
+        complete("tool", CompletionRequest(), schema)
     assert caught.value.code == "completion_failed"
 
 
 @pytest.mark.parametrize(
-    "schema", [{"type": 12}, {"pattern": "("}, {"enum": 3}, {"minimum": "x"}, {"$ref": 1}]
+    ("schema", "reason"),
+    [
+        ({"type": 12}, "type: 12"),
+        ({"type": "text"}, "type: 'text'"),
+        ({"pattern": "("}, "pattern: '('"),
+        ({"enum": 3}, "enum: 3"),
+        ({"minimum": "x"}, "minimum: 'x'"),
+        ({"properties": {"x": 7}}, "properties: x: 7"),
+        ({"anyOf": []}, "anyOf: []"),
+        ({"anyOf": [{"enum": "red"}]}, "enum: 'red'"),
+        ({"type": "array", "items": {"type": 1}}, "type: 1"),
+        ({"$ref": 1}, "$ref: 1"),
+        ({"$ref": "#/$defs/none"}, "'#/$defs/none'"),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "enum": []}, "enum: []"),
+    ],
 )
-def test_a_broken_schema_offers_nothing_and_breaks_nothing(schema: Any) -> None:
-    assert values(schema, "a") == ()
+def test_a_schema_that_is_not_valid_is_an_error_that_says_why(schema: Any, reason: str) -> None:
+    for fail in (lambda: complete("tool", {}, schema), lambda: generate_completions_from_schema(schema)):
+        with pytest.raises(CompletionFailed) as caught:
+            fail()
+        assert caught.value.code == "completion_failed"
+        assert reason in caught.value.details["reason"]
+
+
+def test_a_part_that_is_not_needed_may_be_broken() -> None:
+    form = {"type": "object", "properties": {"colour": COLOURS, "size": {"enum": "s"}}}
+    assert values(form) == ("colour", "size")
+    assert values(form, argument="colour") == ("red", "green", "blue")
+    with pytest.raises(CompletionFailed, match=r"tool: .*enum"):
+        values(form, argument="size")
 
 
 # -- ranking, limits
@@ -244,9 +271,9 @@ def test_an_authors_suggestions_are_offered_when_they_are_valid() -> None:
 
 def test_at_most_a_hundred_values_come_and_the_total_counts_all() -> None:
     many = {"enum": [f"value-{number:04}" for number in range(1000)]}
-    completion = complete(CompletionRequest("value"), many)
+    completion = complete("tool", CompletionRequest("value"), many)
     assert (len(completion.values), completion.total, completion.has_more) == (100, 1000, True)
-    assert complete(CompletionRequest("value-000"), many) == Completion(
+    assert complete("tool", CompletionRequest("value-000"), many) == Completion(
         tuple(f"value-000{digit}" for digit in range(10)), 10
     )
 
@@ -260,7 +287,7 @@ def test_a_schema_with_a_thousand_properties_takes_less_than_ten_milliseconds(
     durations = []
     for _ in range(5):
         started = time.thread_time()
-        assert complete(request_, schema).values
+        assert complete("tool", request_, schema).values
         durations.append(time.thread_time() - started)
     assert min(durations) < 0.010
 
@@ -333,7 +360,7 @@ def test_every_proposed_value_is_valid_against_its_schema(
     schema: Any, partial: str, history: list[Any]
 ) -> None:
     validator = Draft202012Validator(schema)
-    for text in complete(CompletionRequest(partial, history=history), schema).values:
+    for text in complete("tool", CompletionRequest(partial, history=history), schema).values:
         readings = [text]
         with contextlib.suppress(ValueError):
             readings.append(json.loads(text))

@@ -308,3 +308,17 @@ def test_the_sync_of_the_files_pack_has_the_documents_words(deployment: Deployme
         assert re.fullmatch(r"Operation queued\. Estimated runtime: [\d.]+s", handle["messages"][0]["text"])
         told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
         assert told["result"]["messages"] == [{"type": "success", "text": "Sync completed successfully"}]
+
+
+def test_a_schema_that_is_not_valid_is_an_error_and_no_empty_list(pipe: Pipe) -> None:
+    def complete(argument: str) -> dict[str, Any]:
+        params = {"name": "broken_form", "partial_argument": {"name": argument, "value": ""}}
+        return pipe.exchange(
+            {"jsonrpc": "2.0", "id": argument, "method": "completion/complete", "params": params}
+        )
+
+    error = complete("colour")["error"]
+    assert (error["code"], error["data"]) == (-32602, {"code": "completion_failed"})
+    assert "broken_form" in error["message"]
+    assert "enum: 'red'" in error["message"]
+    assert complete("size")["result"]["completion"]["values"] == ["small", "large"]

@@ -1,5 +1,6 @@
 """Progress tokens, as in `progress-and-completion.md`."""
 
+import asyncio
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
 from backburner.mcp.progress_tokens import ProgressTokens, ProgressUpdate
 from backburner.testing.clock import FakeClock
+from tests.services import wait_until
 
 
 class Listener:
@@ -55,7 +57,7 @@ def test_tokens_made_by_many_threads_are_all_different(tokens: ProgressTokens) -
 
 def test_progress_by_percentage(tokens: ProgressTokens) -> None:
     client = Listener()
-    tokens.track("t", "features", client)
+    tokens.track_tool_call("t", "features", client)
     context = {"current_stage": "extraction", "models_processed": 3}
     tokens.send_progress("t", ProgressUpdate(50.0, message="Processing features...", context=context))
     assert client.heard == [
@@ -73,7 +75,7 @@ def test_progress_by_percentage(tokens: ProgressTokens) -> None:
 
 def test_progress_by_numbers(tokens: ProgressTokens) -> None:
     client = Listener()
-    tokens.track("t", "download", client)
+    tokens.track_tool_call("t", "download", client)
     tokens.send_progress("t", ProgressUpdate(absolute=(300, 1000), message="Downloaded 300 of 1000 items"))
     (heard,) = client.heard
     assert (heard["progress"], heard["total"], heard["percentage"]) == (300, 1000, 30)
@@ -83,7 +85,7 @@ def test_progress_by_numbers(tokens: ProgressTokens) -> None:
 
 def test_a_token_keeps_its_scale_and_its_progress_grows(tokens: ProgressTokens) -> None:
     client = Listener()
-    tokens.track("t", "download", client)
+    tokens.track_tool_call("t", "download", client)
     for update in (
         ProgressUpdate(absolute=(0, None), message="begun"),
         ProgressUpdate(absolute=(300, 1000)),
@@ -104,7 +106,7 @@ def test_a_token_keeps_its_scale_and_its_progress_grows(tokens: ProgressTokens) 
 
 def test_a_count_without_an_end_is_told_as_it_is(tokens: ProgressTokens) -> None:
     client = Listener()
-    tokens.track("t", "download", client)
+    tokens.track_tool_call("t", "download", client)
     for update in (ProgressUpdate(absolute=(10, None)), ProgressUpdate(absolute=(20, 40))):
         tokens.send_progress("t", update)
     told = [{key: said.get(key) for key in ("progress", "total", "percentage")} for said in client.heard]
@@ -120,7 +122,7 @@ def test_progress_must_say_how_far_it_is() -> None:
 
 
 def test_what_is_known_of_a_call_can_be_read(tokens: ProgressTokens, clock: FakeClock) -> None:
-    tokens.track("t", "index", Listener())
+    tokens.track_tool_call("t", "index", Listener())
     clock.advance(2)
     tokens.send_progress("t", ProgressUpdate(10))
     call = tokens.get_progress("t")
@@ -131,7 +133,7 @@ def test_what_is_known_of_a_call_can_be_read(tokens: ProgressTokens, clock: Fake
 
 
 def test_a_call_that_is_over_is_forgotten(tokens: ProgressTokens) -> None:
-    tokens.track("t", "index", Listener())
+    tokens.track_tool_call("t", "index", Listener())
     tokens.cleanup_completed("t")
     tokens.cleanup_completed("t")
     assert tokens.list_active_tokens() == []
@@ -143,17 +145,17 @@ def test_a_call_that_is_over_is_forgotten(tokens: ProgressTokens) -> None:
 
 
 def test_a_call_without_a_client_keeps_its_progress_and_says_so(tokens: ProgressTokens) -> None:
-    tokens.track("t", "index")
+    tokens.track_tool_call("t", "index")
     with pytest.raises(NoClient) as caught:
         tokens.send_progress("t", ProgressUpdate(10))
-    assert caught.value.code == "no_client"
+    assert caught.value.code == "no_client_pid"
     assert tokens.get_progress("t").update == ProgressUpdate(10)
 
 
 def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: FakeClock) -> None:
     client = Listener()
     for token in ("silent", "busy", "touched"):
-        tokens.track(token, "index", client)
+        tokens.track_tool_call(token, "index", client)
     clock.advance(29)
     tokens.check_timeout("silent")
     tokens.send_progress("busy", ProgressUpdate(1))
@@ -170,17 +172,53 @@ def test_thirty_seconds_of_silence_end_a_token(tokens: ProgressTokens, clock: Fa
 
 def test_silent_tokens_go_by_themselves_when_new_ones_come(tokens: ProgressTokens, clock: FakeClock) -> None:
     for number in range(10):
-        tokens.track(f"old-{number}", "index")
+        tokens.track_tool_call(f"old-{number}", "index")
     clock.advance(31)
-    tokens.track("new", "index")
+    tokens.track_tool_call("new", "index")
     assert tokens.list_active_tokens() == ["new"]
     clock.advance(31)
     assert tokens.sweep() == ["new"]
 
 
+async def swept(tokens: ProgressTokens, token: str) -> None:
+    assert await asyncio.to_thread(wait_until, lambda: token not in tokens.list_active_tokens())
+
+
+async def test_silent_tokens_go_on_a_timer_and_calls_in_progress_stay(clock: FakeClock) -> None:
+    tokens = ProgressTokens(sweep_s=0.01, clock=clock)
+    tokens.track_tool_call("in progress", "index", in_progress=True)
+    tokens.track_tool_call("silent", "index")
+    tokens.track_tool_call("busy", "index", Listener())
+    clock.advance(29)
+    tokens.send_progress("busy", {"percentage": 10})
+    clock.advance(2)
+    await swept(tokens, "silent")
+    assert sorted(map(str, tokens.list_active_tokens())) == ["busy", "in progress"]
+    clock.advance(31)
+    await swept(tokens, "busy")
+    clock.advance(31)
+    tokens.check_timeout("in progress")
+    tokens.cleanup_completed("in progress")
+    assert tokens.list_active_tokens() == []
+
+
+def test_the_timer_goes_on_in_the_next_event_loop(clock: FakeClock) -> None:
+    tokens = ProgressTokens(sweep_s=0.01, clock=clock)
+
+    async def track(token: str, *, to_its_end: bool) -> None:
+        tokens.track_tool_call(token, "index")
+        clock.advance(31)
+        if to_its_end:
+            await swept(tokens, token)
+
+    asyncio.run(track("first", to_its_end=False))
+    asyncio.run(track("second", to_its_end=True))
+    assert tokens.list_active_tokens() == []
+
+
 def test_the_time_of_silence_is_a_setting(clock: FakeClock) -> None:
     tokens = ProgressTokens(silence_s=1, clock=clock)
-    tokens.track("t", "index")
+    tokens.track_tool_call("t", "index")
     clock.advance(2)
     with pytest.raises(ProgressTimeout):
         tokens.check_timeout("t")
@@ -188,9 +226,9 @@ def test_the_time_of_silence_is_a_setting(clock: FakeClock) -> None:
 
 def test_when_a_client_goes_its_tokens_go(tokens: ProgressTokens) -> None:
     gone, there = Listener(), Listener()
-    tokens.track("a", "index", gone)
-    tokens.track("b", "index", gone)
-    tokens.track("c", "index", there)
+    tokens.track_tool_call("a", "index", gone)
+    tokens.track_tool_call("b", "index", gone)
+    tokens.track_tool_call("c", "index", there)
     assert sorted(map(str, tokens.client_gone(gone))) == ["a", "b"]
     assert tokens.list_active_tokens() == ["c"]
     assert tokens.client_gone(gone) == []
@@ -207,7 +245,7 @@ def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
         for _ in range(10_000):
             clock.advance(0.001)
             token = tokens.generate_token()
-            tokens.track(token, "index", client)
+            tokens.track_tool_call(token, "index", client)
             if len(tokens) % 2:
                 tokens.send_progress(token, ProgressUpdate(50.0))
                 client.heard.clear()
@@ -227,5 +265,5 @@ def test_ten_thousand_calls_take_less_than_500_bytes_each_and_are_found_at_once(
         return best
 
     few = ProgressTokens(clock=clock)
-    few.track("t", "index", client)
+    few.track_tool_call("t", "index", client)
     assert look_up(tokens, tokens.list_active_tokens()[5000]) < 10 * look_up(few, "t")

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from backburner.config import Settings
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
+from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
 from backburner.reports import Cancelled, Failed, Outcome, Started, Succeeded
 from backburner.store import Store
 from backburner.stores import open_store
@@ -285,7 +287,9 @@ _CRASHING = """
 import os, signal, sys
 from pathlib import Path
 from backburner.stores import open_store
+from backburner.config import Settings
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
+from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
 
 url, folder, step = sys.argv[1:]
 os_call = getattr(os, step)
@@ -320,3 +324,51 @@ def test_kill_9_at_any_step_leaves_exactly_one_line_after_the_restart(
     log.catch_up()
     assert [line["taskId"] for line in lines(log)] == [task_id]
     assert entry(log, "job-1")["status"] == "completed"
+
+
+# -- folders that calls named
+
+
+def test_stores_that_share_a_folder_keep_each_others_folders_in_mind(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    settings = Settings.load("logs", {"task_id": {"state_roots": [str(tmp_path / "hosts")]}}, environment={})
+    other = open_store(f"sqlite:///{tmp_path}/other.db", clock=clock)
+    ids = {}
+    try:
+        logs = {name: PromptLogs(one, settings, tmp_path) for name, one in (("a", store), ("b", other))}
+        for name, one in (("a", store), ("b", other)):
+            logs[name].enter(str(tmp_path / "hosts" / name), name, OWNER, "relax")
+            ids[name] = one.submit(new_task(clock, external_id=name, retry=NO_RETRY)).task.task_id
+        assert [log.catch_up() for log in logs.values()] == [[], []]
+        for name, one in (("a", store), ("b", other)):
+            finish(one, ids[name], DONE)
+            assert logs[name].unfinished() == [(ids[name], OWNER)]
+            assert logs[name].catch_up() == [ids[name]]
+            assert logs[name].unfinished() == []
+            assert logs[name].catch_up() == []
+    finally:
+        other.close()
+
+
+def test_a_folder_that_is_not_allowed_any_more_waits_and_holds_up_no_other(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    def logs(*roots: str) -> PromptLogs:
+        allowed = {"state_roots": [str(tmp_path / root) for root in roots]}
+        return PromptLogs(store, Settings.load("logs", {"task_id": allowed}, environment={}), tmp_path)
+
+    ids = []
+    for name in ("a", "b"):
+        logs("a", "b").enter(str(tmp_path / name), name, OWNER, "relax")
+        ids.append(store.submit(new_task(clock, external_id=name, retry=NO_RETRY)).task.task_id)
+        finish(store, ids[-1], DONE)
+    assert logs("b").catch_up() == ids[1:]
+    (tmp_path / "away").mkdir()
+    (tmp_path / "a").rename(tmp_path / "kept")
+    (tmp_path / "a").symlink_to(tmp_path / "away")
+    assert logs("a", "b").catch_up() == []
+    (tmp_path / "a").unlink()
+    (tmp_path / "kept").rename(tmp_path / "a")
+    assert logs("a", "b").catch_up() == ids[:1]
+    assert list((tmp_path / "away").iterdir()) == []

@@ -182,8 +182,18 @@ class TaskIdSettings:
     """Where the files of the TaskId contract are."""
 
     state_dir: str = _setting("", "The folder of the prompt log and the task file (default: as data_dir)")
+    state_roots: tuple[str, ...] = _setting(
+        (), "Folders in which a call may name its own place for these files", example='["/home/ann/.chatos"]'
+    )
     ui_prompt_file: str = _setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
     state_file: str = _setting("mcp_tasks.v1.json", "The name of the task file in state_dir")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state_roots", tuple(self.state_roots))
+        for root in self.state_roots:
+            if not root.startswith(("/", "~")):  # the supervisor works in another folder than the server
+                reason = f"{root!r} is no absolute path; write for example /home/ann/.chatos"
+                raise ConfigError(setting="task_id.state_roots", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,8 @@ class TaskMiddleware:
         """
         started = time.monotonic()
         token = CallToken.of(self._tokens.generate_token(), request_meta(ctx).get("progressToken"))
-        self._tokens.track(token.key, str((ctx.params or {}).get("name")), shown=token.shown)
+        name = str((ctx.params or {}).get("name"))
+        self._tokens.track_tool_call(token.key, name, shown=token.shown, in_progress=True)
         try:
             result = await self._answer_call(ctx, call_next, token)
         finally:

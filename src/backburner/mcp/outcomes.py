@@ -30,6 +30,11 @@ def result_meta(task: Task) -> dict[str, Any]:
     return {"progressToken": token_of(task), "duration": duration}
 
 
+def own_word(task: Task) -> dict[str, Any] | None:
+    """The MCPResult by which a tool said that it failed; None for one that raised."""
+    return ((task.error.data if task.error else None) or {}).get("mcp_result")
+
+
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
@@ -62,7 +67,13 @@ def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
 def _raised_result(task: Task) -> dict[str, Any]:
     assert task.error is not None, "a failed task has an error"
     whole = (task.error.data or {}).get("result")
-    return dict(whole) if whole else error_result(task.error.message)
+    if whole:
+        return dict(whole)
+    said, result = own_word(task), error_result(task.error.message)
+    if said is None:
+        return result
+    shown = value_result(said)
+    return {**shown, **result, "content": [*result["content"], *shown["content"]]}
 
 
 def _returned_result(outcome: TaskResult, links: Links) -> dict[str, Any]:

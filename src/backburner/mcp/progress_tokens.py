@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import itertools
 import random
@@ -159,6 +161,7 @@ class ToolCall:
     shown: Token
     started_at: int
     active_at: int
+    in_progress: bool = False
     update: ProgressUpdate | None = None
     scale: Scale | None = None
 
@@ -166,8 +169,9 @@ class ToolCall:
 class ProgressTokens:
     """The calls in flight, by token. Every look-up takes the same time, however many there are.
 
-    A call that is silent for `silence_s` is forgotten. Nothing runs in the background: silent
-    ones go when a new call comes, at most every `sweep_s`, and each is noticed when it is asked for.
+    A call that is silent for `silence_s` is forgotten, unless somebody who answers it said that it is in
+    progress. Silent ones go every `sweep_s`, by a timer of the event loop on which calls come, which
+    runs while there are any; without a loop, when the next call comes. Each is noticed when it is asked for.
     """
 
     def __init__(self, *, silence_s: float = 30.0, sweep_s: float = 5.0, clock: Clock | None = None) -> None:
@@ -180,6 +184,7 @@ class ProgressTokens:
         self._calls: OrderedDict[Token, ToolCall] = OrderedDict()
         self._of_client: dict[int, set[Token]] = {}
         self._swept_at = 0
+        self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -188,7 +193,7 @@ class ProgressTokens:
         """A token that was never given out before: the time in milliseconds, and a number."""
         return f"{self._clock.now_ms()}-{next(self._numbers)}"
 
-    def track(
+    def track_tool_call(
         self,
         token: Token,
         tool_name: str,
@@ -196,31 +201,34 @@ class ProgressTokens:
         *,
         shown: Token | None = None,
         scale: Scale | None = None,
+        in_progress: bool = False,
     ) -> None:
         """Begin to follow a call. A token that is followed already now stands for this call.
 
         `shown` is the client's own token for it, where it has one: two clients may choose the same.
-        `scale` is what it was told on before, if it was.
+        `scale` is what it was told on before, if it was. One that is `in_progress` may be silent: it is
+        followed until `cleanup_completed`.
         """
         now = self._clock.steady_ms()
         with self._lock:
             self._sweep(now)
             self._forget(token)
-            shown = token if shown is None else shown
-            self._calls[token] = ToolCall(tool_name, client, shown, now, now, scale=scale)
+            own = token if shown is None else shown
+            self._calls[token] = ToolCall(tool_name, client, own, now, now, in_progress, scale=scale)
             if client is not None:
                 self._of_client.setdefault(id(client), set()).add(token)
+            self._sweep_later()
 
-    def send_progress(self, token: Token, update: ProgressUpdate) -> None:
+    def send_progress(self, token: Token, update: ProgressUpdate | Mapping[str, Any]) -> None:
         """Note how far a call is and tell its client, unless that says nothing new.
 
-        Raises TokenNotFound, ProgressTimeout and NoClient.
+        An update may be a dict of its fields. Raises TokenNotFound, ProgressTimeout and NoClient.
         """
+        update = update if isinstance(update, ProgressUpdate) else ProgressUpdate(**update)
         with self._lock:
             call = self._alive(token)
             call.update = update
-            call.active_at = self._clock.steady_ms()
-            self._calls.move_to_end(token)
+            self._renew(token)
             if call.client is None:
                 raise NoClient(token=token)
             call.scale = call.scale or Scale()
@@ -234,8 +242,7 @@ class ProgressTokens:
             call = self._calls.get(token)
             if call is not None:
                 call.update = update or call.update
-                call.active_at = self._clock.steady_ms()
-                self._calls.move_to_end(token)
+                self._renew(token)
 
     def get_progress(self, token: Token) -> ToolCall:
         """What is known of a call. Raises TokenNotFound."""
@@ -278,7 +285,7 @@ class ProgressTokens:
         call = self._calls.get(token)
         if call is None:
             raise TokenNotFound(token=token)
-        if self._is_silent(call, self._clock.steady_ms()):
+        if self._is_silent(call, self._clock.steady_ms()) and not call.in_progress:
             self._forget(token)
             raise ProgressTimeout(token=token, silence_s=self._silence_ms / 1000)
         return call
@@ -294,8 +301,28 @@ class ProgressTokens:
             itertools.takewhile(lambda token: self._is_silent(self._calls[token], now), self._calls)
         )
         for token in silent:
-            self._forget(token)
-        return silent
+            if self._calls[token].in_progress:
+                self._renew(token)
+            else:
+                self._forget(token)
+        return [token for token in silent if token not in self._calls]
+
+    def _renew(self, token: Token) -> None:
+        self._calls[token].active_at = self._clock.steady_ms()
+        self._calls.move_to_end(token)
+
+    def _sweep_later(self) -> None:
+        """Set the timer, if there is anything to sweep and a loop to do it on. It ends with the loop."""
+        with contextlib.suppress(RuntimeError):  # no loop runs here
+            loop = asyncio.get_running_loop()
+            if self._calls and (self._timer is None or self._timer[0] is not loop):
+                self._timer = (loop, loop.call_later(self._sweep_ms / 1000, self._time_to_sweep))
+
+    def _time_to_sweep(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._sweep(self._clock.steady_ms(), at_once=True)
+            self._sweep_later()
 
     def _forget(self, token: Token) -> None:
         call = self._calls.pop(token, None)

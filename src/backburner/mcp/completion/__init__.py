@@ -1,19 +1,47 @@
 """`completion/complete`: what a caller could write for an argument.
 
-`answer_completion` is the only way in. The rest is imported with the first request, since few servers
-are ever asked and JSON schema takes long to load.
+Servers come in by `answer_completion`; programs may use the functions by themselves, which are pure. What
+they are made of is imported when it is first needed, since few servers are ever asked and JSON schema
+takes long to load.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.context import CallNext
 
 from ...tools import ToolSpec
 from ..access import TaskAccess
 from ..request import RequestContext
+
+if TYPE_CHECKING:
+    from .proposals import Completion as Completion
+    from .proposals import CompletionRequest as CompletionRequest
+    from .proposals import complete as complete
+    from .proposals import filter_completions as filter_completions
+    from .proposals import generate_completions_from_schema as generate_completions_from_schema
+    from .references import resolve_argument_reference as resolve_argument_reference
+    from .references import resolve_context as resolve_context
+
+_HOMES = {
+    "Completion": "proposals",
+    "CompletionRequest": "proposals",
+    "complete": "proposals",
+    "filter_completions": "proposals",
+    "generate_completions_from_schema": "proposals",
+    "resolve_argument_reference": "references",
+    "resolve_context": "references",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+
 
 #: Gives the schema of a tool's inputs, and its ToolSpec if it is slow; None when there is no such tool.
 FindTool = Callable[[RequestContext, CallNext, str], Awaitable[tuple[Any, ToolSpec | None] | None]]

@@ -19,7 +19,7 @@ from ..owner import owner_of_request
 from ..request import RequestContext, validate
 from ..resources import SCHEME
 from . import FindTool
-from .proposals import Completion, CompletionRequest, argument_to_complete, complete, rank
+from .proposals import Completion, CompletionRequest, argument_to_complete, complete, filter_completions
 from .references import resolve_context
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def _for_tool(
     request = CompletionRequest(partial, argument, arguments, context, history, suggested)
     with jsonrpc_errors():
         # Schemas may be large and values many, so not on the event loop.
-        return await access.service.aio.run(complete, request, schema)
+        return await access.service.aio.run(complete, params["name"], request, schema)
 
 
 async def _suggested(
@@ -96,7 +96,7 @@ async def _for_task(access: TaskAccess, argument: Mapping[str, Any]) -> Completi
         return _NOTHING
     await access.ready()
     page = await access.service.aio.list(owner=owner_of_request(), limit=100)
-    ids = rank([task.task_id for task in page.tasks], argument["value"])
+    ids = filter_completions([task.task_id for task in page.tasks], argument["value"])
     return Completion(tuple(ids), len(ids))
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import ReferenceNotFound
+from ...errors import CompletionFailed, ReferenceNotFound
 from ...schema_check import within_bounds
-from .references import is_reference, resolve_context, resolve_reference
+from .references import is_reference, resolve_argument_reference, resolve_context
 from .schema_document import SchemaDocument
 from .schema_values import SchemaValues, as_json, listed
 
@@ -31,11 +31,12 @@ _MOST_PARTS = 500
 class CompletionRequest:
     """What is to be completed.
 
-    `argument` names the property that is being typed, and None means the whole object. `history`
-    has the caller's own earlier values of it, the latest first; `suggested` what the author offers.
+    `partial_argument` is what has been typed. `argument` names the property that it belongs to, and
+    None means the schema as a whole. `history` has the caller's own earlier values of it, the latest
+    first; `suggested` what the author offers.
     """
 
-    partial: str = ""
+    partial_argument: str = ""
     argument: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -58,32 +59,46 @@ class Completion:
         return {"values": list(self.values), "total": self.total, "hasMore": self.has_more}
 
 
-def complete(request: CompletionRequest, schema: Any) -> Completion:
+def complete(tool_name: str, request: CompletionRequest | Mapping[str, Any], schema: Any) -> Completion:
     """What could stand there, the best first. Each value that is proposed is valid against its schema.
 
     The caller's own earlier values come before the author's suggestions, and these before what the
-    schema offers. A reference that was typed stands for what it leads to. Raises CompletionFailed
-    when `schema` is none.
+    schema offers. A reference that was typed stands for what it leads to. A request may be a dict of
+    its fields. Raises CompletionFailed, naming the tool, when `schema` is not valid as far as it is needed.
     """
-    with within_bounds(schema, _MOST_S):
-        return _complete(request, schema)
+    asked = request if isinstance(request, CompletionRequest) else CompletionRequest(**request)
+    try:
+        with within_bounds(schema, _MOST_S):
+            return _complete(asked, schema)
+    except CompletionFailed as error:
+        raise CompletionFailed(reason=f"{tool_name}: {error.details['reason']}") from None
+
+
+def generate_completions_from_schema(
+    schema: Any, partial_argument: str = "", context: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What a schema offers for what has been typed. Raises CompletionFailed."""
+    request = CompletionRequest(partial_argument, context=context or {})
+    return list(complete("schema", request, schema).values)
 
 
 def _complete(request: CompletionRequest, schema: Any) -> Completion:
     document = SchemaDocument(schema)
+    document.check(schema)
     context = resolve_context(request.arguments, request.context)
-    partial = _dereferenced(request.partial, request.arguments, context)
+    partial = _dereferenced(request.partial_argument, request.arguments, context)
     part = schema if request.argument is None else property_schema(document, schema, request.argument)
     found = SchemaValues(document, partial, request.arguments, context).find(part)
     proposals = _Proposals(document, part, found.choices)
     if not found.choices:  # a schema that lists its values has no others
-        typed = [partial] if partial != request.partial else []
+        typed = [partial] if partial != request.partial_argument else []
         named = _under_its_name(request.argument, context)
         proposals.offer([*request.history, *request.suggested, *named, *typed, *found.values])
     taken = request.arguments if request.argument is None else {}
     proposals.offer_parts(name for name in found.parts if as_text(name) not in taken)
     history = [as_text(value) for value in request.history]
-    return proposals.checked(rank(proposals.texts, partial, history, closed=bool(found.choices)))
+    ranked = filter_completions(proposals.texts, partial, history, closed=bool(found.choices))
+    return proposals.checked(ranked)
 
 
 def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
@@ -91,6 +106,7 @@ def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
     parts, seen, others = [schema], 0, True
     while parts and seen < _MOST_PARTS:  # a schema may refer to itself, in many places
         part, seen = document.resolve(parts.pop(0)), seen + 1
+        document.check(part)
         if not isinstance(part, Mapping):
             continue
         properties = part.get("properties")
@@ -99,8 +115,7 @@ def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
         if others is True:
             others = part.get("additionalProperties", True)
         for keyword in ("allOf", "anyOf", "oneOf"):
-            branches = part.get(keyword)
-            parts += branches if isinstance(branches, list) else []
+            parts += part.get(keyword, [])
     return others
 
 
@@ -127,17 +142,17 @@ def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any
     return None
 
 
-def rank(
-    texts: Iterable[str], partial: str, history: Sequence[str] = (), *, closed: bool = False
+def filter_completions(
+    completions: Iterable[str], partial_argument: str, history: Sequence[str] = (), *, closed: bool = False
 ) -> list[str]:
     """The texts that fit what has been typed: those that begin with it, then those that contain it.
 
     Within these, what the caller used most comes first, then the given order. When one of a
     `closed` list is typed in full, all others follow it: there is nothing left to narrow down.
     """
-    typed = partial.casefold()
+    typed = partial_argument.casefold()
     used = Counter(history)
-    texts = sorted(dict.fromkeys(texts), key=lambda text: -used[text])
+    texts = sorted(dict.fromkeys(completions), key=lambda text: -used[text])
     if not typed:
         return texts
     folded = {text: text.casefold() for text in texts}
@@ -216,5 +231,5 @@ def _under_its_name(argument: str | None, context: Mapping[str, Any]) -> list[An
 def _dereferenced(partial: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     if is_reference(partial):
         with contextlib.suppress(ReferenceNotFound):
-            return as_text(resolve_reference(partial, arguments, context))
+            return as_text(resolve_argument_reference(partial, arguments, context))
     return partial

@@ -19,7 +19,9 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
-def resolve_reference(reference: str, arguments: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
+def resolve_argument_reference(
+    reference: str, arguments: Mapping[str, Any], context: Mapping[str, Any]
+) -> Any:
     """The value that a reference leads to: in the arguments, or else in the context.
 
     Steps go into objects by name and into lists by number: `$.files[0].name`. Raises
@@ -46,7 +48,7 @@ def resolve_context(arguments: Mapping[str, Any], context: Mapping[str, Any]) ->
             return [resolved(inner) for inner in value]
         if is_reference(value):
             with contextlib.suppress(ReferenceNotFound):
-                return resolve_reference(value, arguments, context)
+                return resolve_argument_reference(value, arguments, context)
         return value
 
     return {key: resolved(value) for key, value in context.items()}

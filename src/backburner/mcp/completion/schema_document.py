@@ -12,7 +12,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012, SchemaRegistry, specification_with
 
 from ...errors import CompletionFailed
-from ...schema_check import bounded_validator, within_bounds
+from ...schema_check import bounded_validator, schema_complaint, within_bounds
 
 #: Keywords that say nothing about which values there are.
 SAYS_NOTHING = frozenset({"title", "description", "default", "examples", "deprecated", "$comment"})
@@ -22,12 +22,16 @@ _REGISTRY: SchemaRegistry = Registry()
 
 
 class SchemaDocument:
-    """The schema of a tool's inputs. Raises CompletionFailed when `root` is no schema."""
+    """The schema of a tool's inputs, or of anything else."""
 
     def __init__(self, root: Any) -> None:
-        if not isinstance(root, Mapping | bool):
-            raise CompletionFailed(reason=f"a schema is an object, not {type(root).__name__}")
         self._root = root
+
+    def check(self, part: Any) -> None:
+        """Raise CompletionFailed when a part that is needed is no schema."""
+        complaint = schema_complaint(part, self._root)
+        if complaint is not None:
+            raise CompletionFailed(reason=f"the schema is not valid: {complaint}")
 
     @cached_property
     def _validator(self) -> Validator:
@@ -56,7 +60,10 @@ class SchemaDocument:
         return False
 
     def resolve(self, schema: Any) -> Any:
-        """The schema behind `$ref`s; an empty one where they lead nowhere, or out of the document."""
+        """The schema behind `$ref`s; an empty one where they lead out of the document, or for ever on.
+
+        Raises CompletionFailed where one leads to nothing in it.
+        """
         for _ in range(_LONGEST_CHAIN):
             if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
                 return schema
@@ -73,7 +80,8 @@ class SchemaDocument:
         try:
             return self._resolver.lookup(reference).contents
         except Exception:  # `referencing` has an error for each way to lead nowhere
-            return {}
+            reason = f"the schema is not valid: {reference[:100]!r} leads to nothing in it"
+            raise CompletionFailed(reason=reason) from None
 
 
 def without(schema: Mapping[str, Any], *keywords: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import ReferenceNotFound
 from .number_range import numbers
 from .patterns import continued, pattern_examples
-from .references import is_reference, resolve_reference
+from .references import is_reference, resolve_argument_reference
 from .schema_document import SAYS_NOTHING, SchemaDocument, without
 
 _DEEPEST = 8
@@ -65,6 +65,7 @@ class SchemaValues:
         self._parts_seen += 1
         if not isinstance(schema, Mapping) or depth > _DEEPEST or self._parts_seen > _MOST_PARTS:
             return found
+        self._document.check(schema)
         choices, keyword = listed(schema)
         if keyword:
             return self._listed(schema, choices, keyword)
@@ -99,7 +100,7 @@ class SchemaValues:
                 yield value
                 continue
             with contextlib.suppress(ReferenceNotFound):
-                yield resolve_reference(value, self._arguments, self._context)
+                yield resolve_argument_reference(value, self._arguments, self._context)
 
     def _of_kind(self, kind: Any, schema: Mapping[str, Any]) -> list[Any]:
         """Whole values of one type. Any type is meant by None; most offer nothing then."""

@@ -21,7 +21,7 @@ from ....errors import ConfigError, NoResultInTime, UnknownHandle
 from ....json_file import read_json, write_json
 from ...outcomes import text_block, value_result
 from .prompt_log_reader import Position, PromptLogReader
-from .wire import FAILED, TASK_ID_KEY, TASKS_KEY
+from .wire import FAILED, TASK_ID_KEY, TASKS_KEY, state_dir_in
 
 _DAY_S = 86_400.0
 
@@ -55,7 +55,7 @@ class AsyncTask:
         told = call_meta.get("asyncTask")
         if not isinstance(told, Mapping) or not isinstance(told.get("tools"), list):
             raise ConfigError(setting="asyncTask", reason="there is no asyncTask with a list of tools")
-        folder = state_dir or ((call_meta.get("chatos") or {}).get("uiApp") or {}).get("stateDir")
+        folder = state_dir or state_dir_in(call_meta)
         if not folder:
             raise ConfigError(setting="asyncTask", reason="no state directory: set chatos.uiApp.stateDir")
         if (source := told.get("resultSource", "ui_prompts")) != "ui_prompts":

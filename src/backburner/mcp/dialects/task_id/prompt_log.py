@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from ....clock import Clock, SystemClock
-from ....config import Settings
 from ....errors import TaskNotFound
 from ....folders import make_private
 from ....lifecycle import State
@@ -56,14 +55,8 @@ class PromptLog:
         self._clock = clock or SystemClock()
         self._nothing_in: tuple[int, int] | None = None
 
-    @classmethod
-    def of(cls, store: Store, settings: Settings, data_dir: Path) -> PromptLog:
-        """The one that the settings name: in `state_dir`, or else in the folder of the tasks."""
-        folder = Path(settings.task_id.state_dir) if settings.task_id.state_dir else data_dir
-        return cls(store, folder, settings.task_id.ui_prompt_file, settings.task_id.state_file)
-
     @cached_property
-    def _store_id(self) -> str:
+    def store_id(self) -> str:
         return hashlib.sha256(b"prompt log" + self._store.secret()).hexdigest()[:16]
 
     # -- entering tasks
@@ -84,7 +77,7 @@ class PromptLog:
                         "tool": tool_name,
                         "owner": owner,
                         "taskId": None,
-                        "store": self._store_id,
+                        "store": self.store_id,
                         "enteredAt": iso(self._clock.now_ms()),
                         "logOffset": self._log_size(),
                     }
@@ -104,7 +97,7 @@ class PromptLog:
     def _own(self, state: Content, statuses: Collection[str] = frozenset(STATUS.values())) -> list[Entry]:
         """The entries of this store: the file may have others, and fields of other programs."""
         entries = [entry for entry in state[TASKS_KEY] if isinstance(entry, dict)]
-        return [e for e in entries if e.get("store") == self._store_id and e["status"] in statuses]
+        return [e for e in entries if e.get("store") == self.store_id and e["status"] in statuses]
 
     # -- keeping up
 
@@ -114,7 +107,7 @@ class PromptLog:
         Each line is on disk before the task file says that its task is over. One read tells which
         tasks have moved on, however many are unfinished; only those are read whole.
         """
-        if not self._is_anything_unfinished():
+        if not self.is_anything_unfinished():
             return []
         written: list[str] = []
         with self._locked() as state:
@@ -138,8 +131,8 @@ class PromptLog:
         entries = self._own(self._read(), UNFINISHED)
         return [(entry["taskId"], entry["owner"]) for entry in entries if entry["taskId"] is not None]
 
-    def _is_anything_unfinished(self) -> bool:
-        """Costs one `stat` as long as nothing is entered."""
+    def is_anything_unfinished(self) -> bool:
+        """Whether any task still wants a line. Costs one `stat` as long as nothing is entered."""
         try:
             found = self.state_path.stat()
         except FileNotFoundError:

@@ -10,18 +10,19 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
-from ....errors import BackburnerError, TaskNotFound
+from ....errors import BackburnerError, TaskIdRequired, TaskNotFound
 from ....service import TaskStatus
 from ....task_request import MAX_KEY_CHARS, check_text
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...following import follow
+from ...jsonrpc_errors import mcp_error
 from ...owner import owner_of_request
 from ...request import RequestContext, request_meta
 from ...server_dialect import ServerDialect, SlowCall
 from ..two_stage import wire as two_stage
-from .prompt_log import PromptLog
-from .wire import TASK_ID_KEY
+from .prompt_logs import PromptLogs
+from .wire import TASK_ID_KEY, state_dir_in
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +36,15 @@ class TaskId(ServerDialect):
         self._started = False
 
     @cached_property
-    def _log(self) -> PromptLog:
+    def _logs(self) -> PromptLogs:
         app = self._access.app
-        return PromptLog.of(app.store, app.settings, app.data_dir)
+        return PromptLogs(app.store, app.settings, app.data_dir)
 
     def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
         """Raises MCPError when the tool requires an id and there is none, and for one that is not text."""
         if TASK_ID_KEY not in request_meta(ctx):
             if spec.requires_task_id:
-                raise MCPError(INVALID_PARAMS, f"Tool {spec.name!r} requires _meta.{TASK_ID_KEY}")
+                raise mcp_error(TaskIdRequired(tool_name=spec.name))
             return False
         task_id = request_meta(ctx)[TASK_ID_KEY]
         if not isinstance(task_id, str) or not task_id.strip():
@@ -60,16 +61,17 @@ class TaskId(ServerDialect):
         """Acknowledge the call: its task is on disk then, and its result will be in the prompt log.
 
         The same id again, with the same inputs, is the same task. Raises IdempotencyConflict for other
-        inputs, and what `submit` raises.
+        inputs, StateDirRefused for a folder that is not allowed, and what `submit` raises.
         """
         await self._access.ready()
         task_id = check_text(f"_meta.{TASK_ID_KEY}", request_meta(call.ctx)[TASK_ID_KEY], MAX_KEY_CHARS)
         run, owner = self._access.service.aio.run, owner_of_request()
-        await run(self._log.enter, task_id, owner, call.spec.name)
+        folder = state_dir_in(request_meta(call.ctx))
+        log = await run(self._logs.enter, folder, task_id, owner, call.spec.name)
         try:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers, external_id=task_id)
         except BackburnerError:
-            await run(self._log.withdraw, task_id, owner)
+            await run(log.withdraw, task_id, owner)
             raise
         self._do(self._follow(status.task_id, owner))
         return acknowledgement(task_id, status)
@@ -77,8 +79,8 @@ class TaskId(ServerDialect):
     async def _catch_up(self) -> None:
         await self._access.ready()
         # Not on the service's threads, which a server without tasks never needs.
-        await asyncio.to_thread(self._log.catch_up)
-        for task_id, owner in await asyncio.to_thread(self._log.unfinished):
+        await asyncio.to_thread(self._logs.catch_up)
+        for task_id, owner in await asyncio.to_thread(self._logs.unfinished):
             self._do(self._follow(task_id, owner))
 
     async def _follow(self, task_id: str, owner: str) -> None:
@@ -87,7 +89,7 @@ class TaskId(ServerDialect):
         async for status in follow(self._access.service, task_id, owner):
             if status.task.state is not written:
                 written = status.task.state
-                await self._access.service.aio.run(self._log.catch_up)
+                await self._access.service.aio.run(self._logs.catch_up)
 
     def _do(self, work: Any) -> None:
         async def quietly() -> None:

@@ -16,6 +16,8 @@ from ....lifecycle import State
 NAME = "task-id"
 #: In the `_meta` of a call: the id that the host chose.
 TASK_ID_KEY = "taskId"
+#: Where in the `_meta` of a call the host says in which folder it reads the log.
+STATE_DIR_KEYS = ("chatos", "uiApp", "stateDir")
 #: The list of entries in the task file.
 TASKS_KEY = "mcpTasks"
 
@@ -40,6 +42,14 @@ FINISHED = frozenset(STATUS.values()) - UNFINISHED
 FAILED = frozenset({"failed", "aborted", "error"})
 
 Entry = dict[str, Any]
+
+
+def state_dir_in(meta: Mapping[str, Any]) -> Any:
+    """The folder that the `_meta` of a call names for its prompt log; None when it names none."""
+    found: Any = meta
+    for key in STATE_DIR_KEYS:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 def result_line(entry: Entry, ts: str) -> bytes:

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ....errors import BackburnerError, InvalidInputs, InvalidRequest
+from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
 from ....task import Resources
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...links import artifact_uri
-from ...outcomes import error_as_result, result_meta, text_block
+from ...outcomes import error_as_result, own_word, result_meta, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
@@ -89,10 +89,13 @@ class TaskTools(ServerDialect):
     # -- the tools
 
     async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        tools, name = self._access.app.tools, arguments["tool_name"]
+        if name in tools and tools.get(name).requires_task_id:
+            raise TaskIdRequired(tool_name=name)
         resources = dict(arguments.get("resources") or {})
         queue = resources.pop("resource_class", None)
         status = await self._access.service.aio.submit(
-            arguments["tool_name"],
+            name,
             arguments.get("inputs") or {},
             owner=owner_of_request(),
             queue=queue,
@@ -138,7 +141,7 @@ class TaskTools(ServerDialect):
 
     def _describe_result(self, result: TaskResult) -> dict[str, Any]:
         task = result.task
-        value = task.result
+        value = own_word(task) if task.result is None else task.result
         if task.result_kind == "call_tool_result" and isinstance(value, dict):
             value = value.get("structuredContent", value.get("content", value))
         return {

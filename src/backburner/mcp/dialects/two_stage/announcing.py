@@ -8,19 +8,19 @@ from typing import Any
 
 from ....errors import NoClient, ProgressTimeout, TaskNotFound, TokenNotFound
 from ....lifecycle import State
+from ....mcp_result import MCPResult
 from ....service import TaskStatus
 from ....task import Task
 from ...access import TaskAccess, present
 from ...following import follow
 from ...outbox import Outbox, connection_state, outbox_of
-from ...outcomes import result_meta, tool_raised
+from ...outcomes import own_word, result_meta, tool_raised
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...questions import QuestionsOut
 from ...request import RequestContext, is_modern, request_meta
 from ...sdk import connection_of
 from ...server_dialect import SlowCall
 from ...status_words import progress_message
-from .mcp_result import MCPResult
 from .wire import ASYNC, CAPABILITY, RESULT_NEWS, STARTING, about_job
 
 _KNOWS_TWO_STAGE = "backburner.two-stage"
@@ -86,7 +86,7 @@ class Announcements:
             self._tokens.send_progress(token, update)
         except (TokenNotFound, ProgressTimeout, NoClient):
             shown, scale = job.token.shown_for(status.task), job.token.scale
-            self._tokens.track(token, status.task.tool_name, job, shown=shown, scale=scale)
+            self._tokens.track_tool_call(token, status.task.tool_name, job, shown=shown, scale=scale)
             self._tokens.send_progress(token, update)
 
     async def result(self, status: TaskStatus) -> MCPResult:
@@ -100,17 +100,18 @@ class Announcements:
 
 
 def success(title: str, outcome: Mapping[str, Any]) -> MCPResult:
-    """What a tool returned. A tool that returned an MCPResult's own form is taken at its word."""
+    """What a tool returned. A tool that returned an MCPResult is taken at its word."""
     data = outcome.get("structuredContent")
     if not isinstance(data, dict):
         data = {"content": outcome.get("content", [])}
-    if data.keys() == {"success", "data", "messages"}:
-        return MCPResult(bool(data["success"]), data["data"], data["messages"])
-    return MCPResult(data=data).add_success(f"{title} completed successfully")
+    said = MCPResult.in_tool_result(outcome)
+    return said or MCPResult(data=data).add_success(f"{title} completed successfully")
 
 
 def failure(task: Task) -> MCPResult:
-    error = task.error
+    error, said = task.error, MCPResult.of(own_word(task))
+    if said is not None:
+        return said
     if error is None:
         return MCPResult.error_result(f"The task is {task.state}")
     details = error.details or (f"{error.exception}: {error.message}" if tool_raised(task) else error.type)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ....errors import BackburnerError, TaskNotFound
+from ....mcp_result import MCPResult
 from ....service import TaskStatus
 from ....times import span
 from ....tools import ToolSpec
@@ -23,7 +24,6 @@ from ...server_dialect import Method, ServerDialect, SlowCall
 from ..task_tools.wire import WAIT_FOR_TASK, estimated
 from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update
 from .holding import HeldCalls
-from .mcp_result import MCPResult
 from .wire import POLL, STATUS, PollParams, described, handle, named, or_handle, queued_words
 
 

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from ....clock import SystemClock
 from ....lifecycle import State
+from ....mcp_result import MCPResult
 from ....times import iso
 from ...outcomes import text_block
 from ..task_tools.wire import ESTIMATE
-from .mcp_result import MCPResult
 
 NAME = "two-stage"
 POLL = "tools/poll_result"
