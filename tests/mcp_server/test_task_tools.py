@@ -41,7 +41,9 @@ async def test_a_task_from_submission_to_its_result(deployment: Deployment) -> N
             priority=5,
             tags=["project:screening"],
         )
-        assert submitted.keys() == {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"}
+        estimate = {"estimated_runtime_seconds", "estimate_source"}
+        told = {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"}
+        assert submitted.keys() == told | estimate
         assert submitted["queue"] == "cpu_small"
         task_id = submitted["task_id"]
         again = await called(

@@ -22,7 +22,7 @@ Token = str | int
 
 #: By so little progress grows when there is something to tell and the number is the same.
 _HAIR = 1e-9
-_KEPT, _LONGEST_KEPT = "progressToken", 1000
+_KEPT, _LONGEST_KEPT, _LARGEST_KEPT = "progressToken", 1000, 2**63
 
 
 class Client(Protocol):
@@ -139,8 +139,11 @@ class CallToken:
 
 def kept(given: Any) -> dict[str, Any]:
     """The client's token as a part of its task's meta data; none where a store could not keep it."""
-    text = isinstance(given, str) and len(given) <= _LONGEST_KEPT and json_text.storable(given) == given
-    return {_KEPT: given} if text or isinstance(given, int) else {}
+    if isinstance(given, str):
+        keepable = len(given) <= _LONGEST_KEPT and json_text.storable(given) == given
+    else:
+        keepable = isinstance(given, int) and abs(given) < _LARGEST_KEPT
+    return {_KEPT: given} if keepable else {}
 
 
 def token_of(task: Task) -> Token:
