@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
+from .retry import Retry
 from .task import Answer, Caller, Resources, TaskError
 from .tools import ToolSpec
 
@@ -101,6 +102,8 @@ class Execution:
                 outcome = _succeeded(value, context, assignment)
         except BaseException as error:
             outcome = _failed(error, context)
+            if outcome["kind"] == "failed":
+                outcome["retryable"] = _is_covered(spec.retry, error, outcome["error"])
         finally:
             with self._lock:
                 self._context = None
@@ -260,6 +263,19 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     if isinstance(error, SystemExit):
         message = f"The tool ended its process with exit code {error.code}."
     return _error("tool_error", message, exception, details_text)
+
+
+def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> bool:
+    """Whether the tool's policy covers the exception. If a function of it raises, `told` says so, too."""
+    try:
+        with only_in_this_process():
+            return retry.covers(error)
+    except BaseException as raised:
+        raised.__suppress_context__ = True  # the failure itself is told above it
+        words = "Retry(on=…) could not say whether to try again, so it is not tried:"
+        details = f"{told.get('details', '')}\n{words}\n{_traceback(raised)}"
+        told["details"] = _shortened(details, _LONGEST_DETAILS)
+        return False
 
 
 def _message(error: BaseException) -> str:

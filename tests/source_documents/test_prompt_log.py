@@ -15,9 +15,10 @@ import pytest
 
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
 from backburner.reports import Cancelled, Failed, Outcome, Started, Succeeded
+from backburner.retry import NO_RETRY
 from backburner.store import Store
 from backburner.stores import open_store
-from backburner.task import NO_RETRY, TaskError
+from backburner.task import TaskError
 from backburner.testing.clock import FakeClock
 from backburner.testing.store.base import new_task
 

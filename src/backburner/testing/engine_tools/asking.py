@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...context import TaskContext
-from ...task import Retry
+from ...retry import Retry
 from .base import app
 
 _NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
