@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -245,10 +245,8 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     cancelled = isinstance(error, TaskCancelled | asyncio.CancelledError | KeyboardInterrupt)
     if cancelled and context.cancelled:
         return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
-    if isinstance(error, ProtocolError):
-        details = error.details
-        data = {"code": details["error_code"], "message": details["message"], "data": details["data"]}
-        return _error("protocol_error", str(error), data=data)
+    if (protocol_error := _as_protocol_error(error)) is not None:
+        return _protocol_error(**protocol_error.details)
     if isinstance(error, ToolFailed):
         return _error("tool_error", str(error), data={"result": error.details["result"]})
     exception = type(error).__name__
@@ -263,6 +261,27 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     if isinstance(error, SystemExit):
         message = f"The tool ended its process with exit code {error.code}."
     return _error("tool_error", message, exception, details_text)
+
+
+def _as_protocol_error(error: BaseException) -> ProtocolError | None:
+    """The JSON-RPC error that a tool raised: ours, or the MCP SDK's own, which is imported then."""
+    if isinstance(error, ProtocolError):
+        return error
+    sdk = sys.modules.get("mcp.shared.exceptions")
+    if sdk is not None and isinstance(error, sdk.MCPError):
+        with suppress(AttributeError):  # of a subclass that does not call its base
+            return ProtocolError(error.code, error.message, error.data)
+    return None
+
+
+def _protocol_error(error_code: int, message: str, data: Any) -> dict[str, Any]:
+    """Without its data where that cannot be kept: the code and the message count."""
+    told = {"code": error_code, "message": _shortened(message, _LONGEST_MESSAGE)}
+    with suppress(TypeError, ValueError, RecursionError):
+        outcome = _error("protocol_error", message, data={**told, "data": _plain(data)})
+        if "data" in outcome["error"]:
+            return outcome
+    return _error("protocol_error", message, data={**told, "data": None})
 
 
 def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> bool:

@@ -59,6 +59,8 @@ class TaskToolsClient:
         if found["state"] == "cancelled":
             raise TaskWasCancelled(task_id=task_id)
         error = found["error"]
+        if error is not None and (raised := error.get("jsonrpc")) is not None:
+            raise MCPError(raised["code"], raised["message"], raised.get("data"))
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
         shown = value_result(found["result"]) if error is None else error_result(error["message"])

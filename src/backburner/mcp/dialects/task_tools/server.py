@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
-from ....task import Resources
+from ....task import Resources, Task
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
+from ...jsonrpc_errors import raised_error
 from ...links import artifact_uri
 from ...outcomes import error_as_result, text_block
 from ...owner import caller_of_request, owner_of_request
@@ -145,7 +146,7 @@ class TaskTools(ServerDialect):
             "artifacts": [
                 self._describe_artifact(artifact, task.expires_at) for artifact in result.artifacts
             ],
-            "error": None if task.error is None else _shown_error(task.error.to_dict()),
+            "error": _shown_error(task),
             "completed_at": iso(task.completed_at),
         }
 
@@ -235,7 +236,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "timeout_at": iso(task.timeout_at),
         "expires_at": iso(task.expires_at),
         "tags": list(task.tags),
-        "error": None if task.error is None else _shown_error(task.error.to_dict()),
+        "error": _shown_error(task),
     }
     if status.questions:
         shown["questions"] = [
@@ -247,9 +248,13 @@ def describe(status: TaskStatus) -> dict[str, Any]:
     return shown
 
 
-def _shown_error(error: dict[str, Any]) -> dict[str, Any]:
-    """Without the traceback, which is for the logs and the operator."""
-    return {key: value for key, value in error.items() if key in ("type", "message", "exception")}
+def _shown_error(task: Task) -> dict[str, Any] | None:
+    """Without the traceback, which is for the logs and the operator; whole if it is an error of JSON-RPC."""
+    error, raised = task.error, raised_error(task)
+    if error is None:
+        return None
+    shown = {"type": error.type, "message": error.message, "exception": error.exception}
+    return shown if raised is None else {**shown, "jsonrpc": raised}
 
 
 def _in_time(
