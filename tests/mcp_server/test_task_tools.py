@@ -17,6 +17,7 @@ NAMES = {
     "cancel_task",
     "get_task_result",
     "wait_for_task",
+    "list_task_artifacts",
 }
 
 

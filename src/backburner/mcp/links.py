@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,7 +15,8 @@ from itsdangerous import BadData, URLSafeSerializer
 from ..context import safe_file_name
 from ..errors import ArtifactNotFound
 from ..store import Store
-from ..task import Artifact
+from ..task import Artifact, Task
+from ..times import iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,24 @@ class Links:
         token = self._signer.dumps([artifact.artifact_id, until])
         path = f"/artifacts/{artifact.artifact_id}/{_named(artifact)}"
         return Link(f"{self.base_url}{path}?token={token}", until)
+
+    def shown(self, task: Task, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+        """What a task has made, so far or in all, as its owner sees it."""
+        made = [self._shown(artifact, task.expires_at) for artifact in artifacts]
+        return {"task_id": task.task_id, "state": task.state, "artifacts": made}
+
+    def _shown(self, artifact: Artifact, expires_at: int | None) -> dict[str, Any]:
+        link = self.to(artifact, expires_at)
+        return {
+            "artifact_id": artifact.artifact_id,
+            "name": artifact.name,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "resource": artifact_uri(artifact),
+            "download_url": None if link is None else link.url,
+            "expires_at": iso(expires_at if link is None else link.expires_at),
+        }
 
     def check(self, artifact_id: str, token: str) -> None:
         """Raises ArtifactNotFound unless the token was made for this artifact and is not over."""

@@ -13,7 +13,7 @@ from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
 from ...outcomes import error_result, value_result
 from ...updates import LogLine, Status, TaskProgress, Update
-from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, TAIL_TASK_LOGS
+from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, LIST_TASK_ARTIFACTS, TAIL_TASK_LOGS
 
 _STATUS: Mapping[str, Status] = {
     "input_required": "input_required",
@@ -78,8 +78,10 @@ class TaskToolsClient:
         return [LogLine(**line) for line in page["lines"]], page["next_cursor"], page["truncated"]
 
     async def artifacts(self, task_id: str) -> list[dict[str, Any]]:
-        """The files of a finished task, each as the server shows it."""
-        return list((await self._call(GET_TASK_RESULT, task_id))["artifacts"])
+        """The files that the task has made, each as the server shows it; of some servers only at its end."""
+        lists_them = await self._named(LIST_TASK_ARTIFACTS) is not None
+        tool = LIST_TASK_ARTIFACTS if lists_them else GET_TASK_RESULT
+        return list((await self._call(tool, task_id))["artifacts"])
 
 
 def _update(status: Mapping[str, Any]) -> Update:

@@ -17,7 +17,6 @@ from ....task import Resources, Task
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...jsonrpc_errors import raised_error
-from ...links import artifact_uri
 from ...outcomes import error_as_result, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
@@ -27,6 +26,7 @@ from .wire import (
     CANCEL_TASK,
     GET_TASK_RESULT,
     GET_TASK_STATUS,
+    LIST_TASK_ARTIFACTS,
     LIST_TASKS,
     SCHEMAS,
     SUBMIT_TASK,
@@ -54,6 +54,7 @@ class TaskTools(ServerDialect):
             WAIT_FOR_TASK: self.wait_for_task,
             GET_TASK_RESULT: self.get_task_result,
             TAIL_TASK_LOGS: self.tail_task_logs,
+            LIST_TASK_ARTIFACTS: self.list_task_artifacts,
             LIST_TASKS: self.list_tasks,
             CANCEL_TASK: self.cancel_task,
         }
@@ -143,25 +144,13 @@ class TaskTools(ServerDialect):
             "task_id": task.task_id,
             "state": task.state,
             "result": value,
-            "artifacts": [
-                self._describe_artifact(artifact, task.expires_at) for artifact in result.artifacts
-            ],
+            "artifacts": self._access.links.shown(task, result.artifacts)["artifacts"],
             "error": _shown_error(task),
             "completed_at": iso(task.completed_at),
         }
 
-    def _describe_artifact(self, artifact: Any, expires_at: int | None) -> dict[str, Any]:
-        link = self._access.links.to(artifact, expires_at)
-        return {
-            "artifact_id": artifact.artifact_id,
-            "name": artifact.name,
-            "kind": artifact.kind,
-            "size_bytes": artifact.size_bytes,
-            "sha256": artifact.sha256,
-            "resource": artifact_uri(artifact),
-            "download_url": None if link is None else link.url,
-            "expires_at": iso(expires_at if link is None else link.expires_at),
-        }
+    async def list_task_artifacts(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self._access.artifacts(arguments["task_id"])
 
     async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
