@@ -148,7 +148,7 @@ ISO 8601), and an error is `{{"error": {{"code", "message", "details"}}}}` on st
 
 TASK_ERRORS = {
     "tool_error": "The tool raised; `exception` is the class and `details` the traceback.",
-    "protocol_error": "The tool raised a `ProtocolError`: the client gets that JSON-RPC error.",
+    "protocol_error": "The tool raised a `ProtocolError`, or the SDK's `MCPError`: the client gets it.",
     "result_not_serialisable": "The tool returned something that is not JSON.",
     "worker_lost": "The process that ran the task, or its supervisor, or its host, went away.",
     "runner_misbehaved": "The process that ran the task wrote to its supervisor's channel what it may not.",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import TaskCancelled as TaskCancelled
     from .lifecycle import State as State
     from .mcp_result import MCPResult as MCPResult
+    from .retry import Retry as Retry
     from .service import TaskService as TaskService
     from .service import TaskStatus as TaskStatus
     from .stores import open_store as open_store
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from .task import Artifact as Artifact
     from .task import Progress as Progress
     from .task import Resources as Resources
-    from .task import Retry as Retry
     from .task import Task as Task
     from .task import TaskError as TaskError
     from .tools import ToolSpec as ToolSpec
@@ -50,7 +50,7 @@ _HOMES = {
     "Artifact": "task",
     "Progress": "task",
     "Resources": "task",
-    "Retry": "task",
+    "Retry": "retry",
     "Task": "task",
     "TaskError": "task",
     "ToolSpec": "tools",

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
@@ -29,11 +30,13 @@ class AsyncTaskService:
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking function of the service or its store on one of the service's threads."""
+        """Run a blocking function of the service or its store on one of the service's threads, in the context
+        of the caller."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="backburner-service")
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, partial(function, *args, **kwargs))
+        call = partial(copy_context().run, function, *args, **kwargs)
+        return await loop.run_in_executor(self._executor, call)
 
     async def submit(
         self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]

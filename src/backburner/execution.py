@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
 from .mcp_result import MCPResult
+from .retry import Retry
 from .task import Answer, Caller, Resources, TaskError
 from .tools import ToolSpec
 
@@ -102,6 +103,8 @@ class Execution:
                 outcome = _returned(spec, value, context, assignment)
         except BaseException as error:
             outcome = _failed(error, context)
+            if outcome["kind"] == "failed":
+                outcome["retryable"] = _is_covered(spec.retry, error, outcome["error"])
         finally:
             with self._lock:
                 self._context = None
@@ -267,10 +270,8 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     cancelled = isinstance(error, TaskCancelled | asyncio.CancelledError | KeyboardInterrupt)
     if cancelled and context.cancelled:
         return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
-    if isinstance(error, ProtocolError):
-        details = error.details
-        data = {"code": details["error_code"], "message": details["message"], "data": details["data"]}
-        return _error("protocol_error", str(error), data=data)
+    if (protocol_error := _as_protocol_error(error)) is not None:
+        return _protocol_error(**protocol_error.details)
     if isinstance(error, ToolFailed):
         return _error("tool_error", str(error), data={"result": error.details["result"]})
     exception = type(error).__name__
@@ -285,6 +286,40 @@ def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     if isinstance(error, SystemExit):
         message = f"The tool ended its process with exit code {error.code}."
     return _error("tool_error", message, exception, details_text)
+
+
+def _as_protocol_error(error: BaseException) -> ProtocolError | None:
+    """The JSON-RPC error that a tool raised: ours, or the MCP SDK's own, which is imported then."""
+    if isinstance(error, ProtocolError):
+        return error
+    sdk = sys.modules.get("mcp.shared.exceptions")
+    if sdk is not None and isinstance(error, sdk.MCPError):
+        with suppress(AttributeError):  # of a subclass that does not call its base
+            return ProtocolError(error.code, error.message, error.data)
+    return None
+
+
+def _protocol_error(error_code: int, message: str, data: Any) -> dict[str, Any]:
+    """Without its data where that cannot be kept: the code and the message count."""
+    told = {"code": error_code, "message": _shortened(message, _LONGEST_MESSAGE)}
+    with suppress(TypeError, ValueError, RecursionError):
+        outcome = _error("protocol_error", message, data={**told, "data": _plain(data)})
+        if "data" in outcome["error"]:
+            return outcome
+    return _error("protocol_error", message, data={**told, "data": None})
+
+
+def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> bool:
+    """Whether the tool's policy covers the exception. If a function of it raises, `told` says so, too."""
+    try:
+        with only_in_this_process():
+            return retry.covers(error)
+    except BaseException as raised:
+        raised.__suppress_context__ = True  # the failure itself is told above it
+        words = "Retry(on=…) could not say whether to try again, so it is not tried:"
+        details = f"{told.get('details', '')}\n{words}\n{_traceback(raised)}"
+        told["details"] = _shortened(details, _LONGEST_DETAILS)
+        return False
 
 
 def _message(error: BaseException) -> str:

@@ -58,10 +58,14 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed. Whether another one follows is for the task's Retry to say."""
+    """The attempt failed. Whether another one follows is for the task's Retry to say.
+
+    `retryable` says that the tool's own Retry covers the exception: only its process has both.
+    """
 
     error: TaskError
     metrics: Mapping[str, Any] | None = None
+    retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

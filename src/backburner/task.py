@@ -1,4 +1,4 @@
-"""The records: what a task is made of. Frozen, and they import nothing of ours but the states."""
+"""The records: what a task is made of. Frozen, and they import nothing of ours but states and retries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .lifecycle import TERMINAL, State
+from .retry import NO_RETRY, Retry
 
 #: The owner of every task where nobody authenticates, as over stdio.
 LOCAL_OWNER = "local"
@@ -60,40 +61,6 @@ class Resources:
     cpu: float | None = None
     memory_mb: int | None = None
     scratch_mb: int | None = None
-
-
-#: More would be no number any more, and is longer than any longest wait.
-_MOST_DOUBLINGS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """When a failed attempt is followed by another.
-
-    `max_attempts` counts all tries. `on` names error types (`worker_lost`, `tool_error`, …) or
-    exception class names; `*` stands for every failure. The wait doubles with each failure.
-    """
-
-    max_attempts: int = 3
-    backoff_s: float = 1.0
-    on: tuple[str, ...] = ("worker_lost",)
-    max_backoff_s: float = 300.0
-
-    def delay_s(self, error: TaskError, failures: int) -> float | None:
-        """Seconds to wait after failure number `failures`, or None when there is no further try.
-
-        A lost worker is no fault of the tool, so its task need not wait for the first retry.
-        """
-        if failures >= self.max_attempts:
-            return None
-        if not {"*", error.type, error.exception} & set(self.on):
-            return None
-        if error.type == "worker_lost" and failures == 1:
-            return 0.0
-        return min(self.backoff_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS), self.max_backoff_s)
-
-
-NO_RETRY = Retry(max_attempts=1, on=())
 
 
 @dataclass(frozen=True, slots=True)

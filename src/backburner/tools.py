@@ -15,7 +15,8 @@ from .context import TaskContext
 from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate, hint
 from .redaction import HIDDEN, Redaction
-from .task import NO_RETRY, Isolation, Resources, ResultKind, Retry
+from .retry import NO_RETRY, Retry
+from .task import Isolation, Resources, ResultKind
 from .times import duration_s
 
 if TYPE_CHECKING:
@@ -89,8 +90,19 @@ class ToolSpec:
         if not callable(self.estimate) and self.estimate is not None and hint(self.estimate, {}) is None:
             reason = f"estimate={self.estimate!r} is neither seconds, from 0 on, nor a function of the inputs"
             raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        for cause in self.retry.causes:
+            self._check_cause(cause)
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
+
+    def _check_cause(self, cause: Any) -> None:
+        fits = issubclass(cause, BaseException) if isinstance(cause, type) else callable(cause)
+        if not (isinstance(cause, str) or fits) or inspect.iscoroutinefunction(cause):
+            reason = (
+                f"Retry(on={cause!r}): on takes names of errors, exception classes, "
+                "and functions (not async) that are given the exception"
+            )
+            raise ToolDefinitionError(tool_name=self.name, reason=reason)
 
     def questions(self, inputs: Mapping[str, Any]) -> Questions:
         """What to ask before a call with these inputs; empty when there is nothing to ask."""

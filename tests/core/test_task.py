@@ -1,10 +1,10 @@
-"""Ids and retry policies."""
+"""Ids of tasks."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.task import NO_RETRY, Retry, TaskError, first_task_id, is_task_id, new_task_id
+from backburner.task import first_task_id, is_task_id, new_task_id
 
 TIMES = st.integers(0, 2**48)
 
@@ -34,28 +34,3 @@ def test_ids_have_130_random_bits() -> None:
 def test_other_text_is_no_id(text: str) -> None:
     assert is_task_id(new_task_id(1))
     assert not is_task_id(text)
-
-
-CRASH = TaskError("tool_error", "It broke.", exception="OSError")
-LOST = TaskError("worker_lost", "It went away.")
-
-
-@pytest.mark.parametrize(
-    ("policy", "error", "failures", "delay"),
-    [
-        (NO_RETRY, LOST, 1, None),
-        (Retry(), CRASH, 1, None),
-        (Retry(), LOST, 1, 0.0),
-        (Retry(), LOST, 2, 2.0),
-        (Retry(), LOST, 3, None),
-        (Retry(on=("*",)), CRASH, 1, 1.0),
-        (Retry(on=("tool_error",)), CRASH, 1, 1.0),
-        (Retry(on=("OSError",)), CRASH, 2, 2.0),
-        (Retry(on=("ValueError",)), CRASH, 1, None),
-        (Retry(max_attempts=2000, on=("*",)), CRASH, 1900, 300.0),
-    ],
-)
-def test_a_policy_says_whether_and_when_to_try_again(
-    policy: Retry, error: TaskError, failures: int, delay: float | None
-) -> None:
-    assert policy.delay_s(error, failures) == delay

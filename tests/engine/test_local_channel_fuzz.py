@@ -38,7 +38,7 @@ METRICS = {"wall_s": 0.1, "cpu_s": 0.1, "max_rss_mb": 1}
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
     "done": {"kind": "succeeded", "result_json": "1", "metrics": METRICS, "spent": False},
-    "failed": {"kind": "failed", "error": ERROR, "metrics": METRICS, "spent": True},
+    "failed": {"kind": "failed", "error": ERROR, "metrics": METRICS, "spent": True, "retryable": True},
     "progress": PROGRESS,
     "checkpoint": {"number": 1, "data_json": "1"},
     "artifact": ARTIFACT,

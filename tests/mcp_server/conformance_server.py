@@ -106,7 +106,7 @@ def main() -> None:
 
     port = int(sys.argv[2])
     options = {"event_store": EventsInMemory(), "retry_interval": 100}
-    app = bb.http_app(host="127.0.0.1", port=port, mcp_options=options)
+    app = bb.http_app(host="127.0.0.1", mcp_options=options)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level=os.environ.get("LOG_LEVEL", "warning"))
 
 

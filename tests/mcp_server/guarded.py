@@ -35,7 +35,8 @@ def count(n: int = 1, step_s: float = 0.02, *, ctx: TaskContext) -> int:
 
 @bb.tool
 def await_gate(gate: str, *, ctx: TaskContext) -> str:
-    """Wait until that file is there."""
+    """Make a file, and wait until that one is there."""
+    ctx.artifact(b"so far, so good", name="so-far.txt", kind="text")
     while not Path(gate).exists():
         if ctx.wait_cancelled(0.05):
             ctx.raise_if_cancelled()

@@ -40,8 +40,12 @@ async def test_the_app_works_mounted_in_another_that_does_not_run_its_lifespan(
     with deployment.app(make_app) as app:
         parent = Starlette(routes=[Mount("/lab", app=app.http_app())])
         async with served(parent) as url, connect(f"{url}/lab/mcp", era) as peer:
-            done = await peer.poll(await peer.start("slow", {"n": 1}))
+            done = await peer.poll(await peer.start("big", {"size": 10}))
             assert done["status"] == "completed"
+            (made,) = (await peer.tool("list_task_artifacts", task_id=done["taskId"]))["artifacts"]
+            assert made["download_url"].startswith(f"{url}/lab/artifacts/")
+            async with httpx2.AsyncClient() as http:
+                assert (await http.get(made["download_url"])).status_code == 200
 
 
 async def test_a_stream_that_nobody_reads_is_ended_and_holds_up_nobody() -> None:

@@ -76,6 +76,7 @@ async def test_artifacts_and_logs_are_resources_and_nobody_else_s(deployment: De
             assert [template["name"] for template in templates] == [
                 "task-result",
                 "task-logs",
+                "task-artifacts",
                 "task-artifact",
             ]
 
@@ -85,6 +86,7 @@ async def test_artifacts_and_logs_are_resources_and_nobody_else_s(deployment: De
             for asked in (
                 f"task://{foreign}/result",
                 f"task://{foreign}/logs",
+                f"task://{foreign}/artifacts",
                 f"task://{'tsk_' + '0' * 36}/result",
                 f"task://{task_id}/artifacts/art_0/data.bin",
                 f"task://{counted}/artifacts/{artifact.artifact_id}/data.bin",

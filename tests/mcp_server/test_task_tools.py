@@ -17,6 +17,7 @@ NAMES = {
     "cancel_task",
     "get_task_result",
     "wait_for_task",
+    "list_task_artifacts",
 }
 
 
@@ -108,7 +109,7 @@ async def test_errors_are_told_in_the_result_for_the_model_to_read(deployment: D
                 {"tool_name": "slow", "resources": {"resource_class": "nowhere"}},
                 "unknown_queue",
             ),
-            ("submit_task", {"tool_name": "slow", "unknown": 1}, "invalid_inputs"),
+            ("submit_task", {"tool_name": "slow", "retry_on": "lambda error: True"}, "invalid_inputs"),
             ("get_task_status", {"task_id": "tsk_1"}, "task_not_found"),
             ("get_task_status", {}, "invalid_inputs"),
             ("list_tasks", {"cursor": "tampered"}, "invalid_cursor"),

@@ -17,9 +17,10 @@ from backburner.config import Settings
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
 from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
 from backburner.reports import Cancelled, Failed, Outcome, Started, Succeeded
+from backburner.retry import NO_RETRY
 from backburner.store import Store
 from backburner.stores import open_store
-from backburner.task import NO_RETRY, TaskError
+from backburner.task import TaskError
 from backburner.testing.clock import FakeClock
 from backburner.testing.store.base import new_task
 

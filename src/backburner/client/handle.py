@@ -154,7 +154,7 @@ class TaskHandle:
                 await asyncio.sleep(min(update.poll_s or _POLL_S, _POLL_S))
 
     async def artifacts(self) -> list[RemoteArtifact]:
-        """The files that the finished task made. Raises NotOffered."""
+        """The files that the task has made so far; some servers tell only at its end. Raises NotOffered."""
         found = await self._tools.artifacts(self.task_id)
         return [RemoteArtifact.of(shown, self._tools.connection) for shown in found]
 

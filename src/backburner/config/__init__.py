@@ -211,7 +211,10 @@ class AuthSettings:
 class HttpSettings:
     """How the HTTP server is reached, and by whom."""
 
-    public_url: str = _setting("", "The address of the server as clients see it, for artifact links")
+    public_url: str = _setting(
+        "",
+        "The address of the server as clients see it, for artifact links (default: as each reached it)",
+    )
     artifact_link_s: float = _setting(86400.0, "How long a signed artifact link works")
     allowed_hosts: tuple[str, ...] = _setting((), "More Host names to answer to", example='["lab.example"]')
     allow_anonymous: bool = _setting(

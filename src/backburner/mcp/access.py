@@ -105,6 +105,15 @@ class TaskAccess:
             raise TaskNotFound(task_id=task_id)
         return head
 
+    async def artifacts(self, task_id: str) -> dict[str, Any]:
+        """What a task has made, finished or not. Raises TaskNotFound as `status` does."""
+        return await self.service.aio.run(self.artifacts_of, task_id, owner_of_request())
+
+    def artifacts_of(self, task_id: str, owner: str) -> dict[str, Any]:
+        """The same for a thread of its own."""
+        task = present(self.service.status(task_id, owner=owner)).task
+        return self.links.shown(task, self.service.artifacts(task_id, owner=owner))
+
     async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
         """The `CallToolResult` of a task that has one."""
         result = await self.service.aio.result(task_id, owner=owner)

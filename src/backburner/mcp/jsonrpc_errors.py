@@ -19,12 +19,20 @@ logger = logging.getLogger(__name__)
 NOT_FOUND = "Failed to retrieve task: Task not found"
 
 
+def raised_error(task: Task) -> dict[str, Any] | None:
+    """The JSON-RPC error that the task's tool raised, if it raised one: `code`, `message` and `data`."""
+    error = task.error
+    if error is None or error.type != "protocol_error" or not error.data:
+        return None
+    shown = {"code": error.data["code"], "message": error.data["message"]}
+    return shown if error.data.get("data") is None else {**shown, "data": error.data["data"]}
+
+
 def task_error(task: Task) -> dict[str, Any]:
     """The error of a task that failed without a result of its tool."""
-    error = task.error
-    if error is not None and error.type == "protocol_error" and error.data:
-        shown = {"code": error.data["code"], "message": error.data["message"]}
-        return shown if error.data.get("data") is None else {**shown, "data": error.data["data"]}
+    error, raised = task.error, raised_error(task)
+    if raised is not None:
+        return raised
     message = error.message if error else f"The task is {task.state}."
     return {
         "code": INTERNAL_ERROR,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mimetypes
 import time
+from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,7 +16,11 @@ from itsdangerous import BadData, URLSafeSerializer
 from ..context import safe_file_name
 from ..errors import ArtifactNotFound
 from ..store import Store
-from ..task import Artifact
+from ..task import Artifact, Task
+from ..times import iso
+
+#: Where the client of the request that is being served found the server; empty where that has no address.
+BASE_URL: ContextVar[str] = ContextVar("backburner_base_url", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,8 @@ class Link:
 
 
 class Links:
-    """Makes and opens links. `base_url` is where the HTTP server is for its clients; empty: nowhere."""
+    """Makes and opens links. `base_url` is where the HTTP server is for its clients; empty: where the request
+    that is being served found it, if it came by HTTP."""
 
     def __init__(self, store: Store, base_url: str, link_s: float) -> None:
         self._signer: Any = URLSafeSerializer(store.secret(), salt="backburner.artifact")
@@ -33,13 +40,32 @@ class Links:
 
     def to(self, artifact: Artifact, expires_at: int | None) -> Link | None:
         """A link that works until the task expires, and not longer than the settings say."""
-        if not self.base_url:
+        base_url = self.base_url or BASE_URL.get()
+        if not base_url:
             return None
         until = int((time.time() + self._link_s) * 1000)
         until = until if expires_at is None else min(until, expires_at)
         token = self._signer.dumps([artifact.artifact_id, until])
         path = f"/artifacts/{artifact.artifact_id}/{_named(artifact)}"
-        return Link(f"{self.base_url}{path}?token={token}", until)
+        return Link(f"{base_url}{path}?token={token}", until)
+
+    def shown(self, task: Task, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+        """What a task has made, so far or in all, as its owner sees it."""
+        made = [self._shown(artifact, task.expires_at) for artifact in artifacts]
+        return {"task_id": task.task_id, "state": task.state, "artifacts": made}
+
+    def _shown(self, artifact: Artifact, expires_at: int | None) -> dict[str, Any]:
+        link = self.to(artifact, expires_at)
+        return {
+            "artifact_id": artifact.artifact_id,
+            "name": artifact.name,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "resource": artifact_uri(artifact),
+            "download_url": None if link is None else link.url,
+            "expires_at": iso(expires_at if link is None else link.expires_at),
+        }
 
     def check(self, artifact_id: str, token: str) -> None:
         """Raises ArtifactNotFound unless the token was made for this artifact and is not over."""

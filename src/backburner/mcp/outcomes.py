@@ -45,6 +45,15 @@ def error_result(message: str, structured: Mapping[str, Any] | None = None) -> d
     return result if structured is None else {**result, "structuredContent": dict(structured)}
 
 
+def failed_result(message: str, said: Any) -> dict[str, Any]:
+    """That a tool failed, with the MCPResult by which it said so; None for one that raised."""
+    result = error_result(message)
+    if said is None:
+        return result
+    shown = value_result(said)
+    return {**shown, **result, "content": [*result["content"], *shown["content"]]}
+
+
 def error_as_result(error: BackburnerError) -> dict[str, Any]:
     """An error of ours as a result, so that a model can read it and do better."""
     return error_result(str(error), {"error": error.to_dict()})
@@ -67,13 +76,7 @@ def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
 def _raised_result(task: Task) -> dict[str, Any]:
     assert task.error is not None, "a failed task has an error"
     whole = (task.error.data or {}).get("result")
-    if whole:
-        return dict(whole)
-    said, result = own_word(task), error_result(task.error.message)
-    if said is None:
-        return result
-    shown = value_result(said)
-    return {**shown, **result, "content": [*result["content"], *shown["content"]]}
+    return dict(whole) if whole else failed_result(task.error.message, own_word(task))
 
 
 def _returned_result(outcome: TaskResult, links: Links) -> dict[str, Any]:

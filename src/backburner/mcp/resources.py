@@ -2,6 +2,7 @@
 
     task://{task_id}/result                              the result, as JSON text
     task://{task_id}/logs                                the log, a line for each record
+    task://{task_id}/artifacts                           the files that the task has made so far, as JSON
     task://{task_id}/artifacts/{artifact_id}/{name}      a file that the task made
 
 `?offset=…&length=…` reads a range of bytes. Of what is not read whole, `_meta` says where the
@@ -52,6 +53,12 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
         "name": "task-logs",
         "description": "What a task has printed and logged so far",
         "mimeType": "text/plain",
+    },
+    {
+        "uriTemplate": "task://{task_id}/artifacts{?offset,length}",
+        "name": "task-artifacts",
+        "description": "The files that a task has made so far, with the addresses to read them at, as JSON",
+        "mimeType": "application/json",
     },
     {
         "uriTemplate": "task://{task_id}/artifacts/{artifact_id}/{name}{?offset,length}",
@@ -115,6 +122,9 @@ class TaskResources:
             case ["logs"]:
                 text = "".join(_log_lines(service, task_id, owner)).encode()
                 return _text(uri, text, part, "text/plain")
+            case ["artifacts"]:
+                made = json.dumps(self._access.artifacts_of(task_id, owner), ensure_ascii=False).encode()
+                return _text(uri, made, part, "application/json")
             case ["artifacts", artifact_id, _, *_]:  # the name is for people, and may hold anything
                 service.head(task_id, owner=owner)
                 artifact = service.store.artifact(artifact_id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from backburner.app import Backburner
 from backburner.context import TaskContext
@@ -22,7 +24,9 @@ if HAS_SCIENCE:
 
 
 @bb.tool(estimate=lambda inputs: inputs["up_to"] / 10_000)
-def count_primes(up_to: int, *, ctx: TaskContext) -> dict[str, Any]:
+def count_primes(
+    up_to: Annotated[int, Field(description="Where to stop counting")], *, ctx: TaskContext
+) -> dict[str, Any]:
     """Count the primes up to a number, without hurry, and go on from the last checkpoint when killed."""
     known = ctx.checkpoint_data or {"reached": 1, "primes": 0}
     reached, primes, began_at = known["reached"], known["primes"], known["reached"]

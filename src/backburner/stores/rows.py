@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from .. import json_text
 from ..lifecycle import State
+from ..retry import Retry
 from ..task import (
     Answer,
     Artifact,
@@ -21,7 +22,6 @@ from ..task import (
     Progress,
     Resources,
     ResultKind,
-    Retry,
     Task,
     TaskError,
     Worker,

@@ -211,8 +211,8 @@ def _signal_of(outcome: Outcome, policy: Any, failures: int, before: State) -> t
             return (Signal.CONFIRM if next_state(before, Signal.CONFIRM) else Signal.FAIL), None
         case HandedBack():
             return Signal.HAND_BACK, None
-        case Failed(error=error):
-            delay_s = policy.delay_s(error, failures + 1)
+        case Failed(error=error, retryable=retryable):
+            delay_s = policy.delay_s(error, failures + 1, retryable=retryable)
             return (Signal.FAIL if delay_s is None else Signal.RETRY), delay_s
 
 

@@ -195,7 +195,9 @@ class LeasedAttempt:
             return kind(self.stopping, metrics)
         if error is None:
             return Succeeded(last_word.result_json, metrics)
-        return Cancelled(error, metrics) if last_word.kind == "cancelled" else Failed(error, metrics)
+        if last_word.kind == "cancelled":
+            return Cancelled(error, metrics)
+        return Failed(error, metrics, last_word.retryable)
 
     def outcome_of_death(self, code: int, now: int) -> Outcome:
         """What it amounts to that the runner ended without a last word."""

@@ -31,13 +31,15 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Its last word. `spent` says that its process had better not have another task."""
+    """Its last word. `spent` says that its process had better not have another task, `retryable` that the
+    tool's Retry covers its failure."""
 
     kind: Literal["succeeded", "failed", "cancelled"]
     result_json: str
     error: TaskError | None
     metrics: Mapping[str, float]
     spent: bool
+    retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,10 @@ def _done(words: _Words) -> Done:
             raise words.wrong("metrics", "what can be measured")
     if kind == "succeeded":
         return Done(kind, words.json_value("result_json"), None, metrics, spent)
-    return Done(kind, "", _error(words.json_object("error")), metrics, spent)
+    retryable = words.take("retryable") or False
+    if type(retryable) is not bool:
+        raise words.wrong("retryable", "true or false")
+    return Done(kind, "", _error(words.json_object("error")), metrics, spent, retryable)
 
 
 def _error(parts: dict[str, Any]) -> TaskError:

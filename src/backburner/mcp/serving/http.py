@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
@@ -29,11 +26,11 @@ from ...task import Artifact
 from ..adapters.servers import framework_of
 from ..links import Links, media_type
 from .healthz import Health
+from .hosts import HostAndOrigin, Hosts
 from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
 
-_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _UNREAD_BYTES = 1 << 20
 
 
@@ -41,7 +38,6 @@ def http_app(
     app: Backburner,
     *,
     host: str = "127.0.0.1",
-    port: int | None = None,
     path: str = "/mcp",
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
@@ -50,8 +46,8 @@ def http_app(
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
-    Only requests for `host`, for this machine, and for the `allowed_hosts` are answered, and
-    only scripts of such hosts may call. Where tokens are configured, `path` wants one.
+    Only requests for the names of `Hosts` are answered, and only scripts of such hosts may call. Where
+    tokens are configured, `path` wants one.
     Raises ConfigError.
     """
     server = app.mcp_server()
@@ -59,19 +55,13 @@ def http_app(
     verifier = verifier_of(app.settings)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
-    middleware = [Middleware(HostAndOrigin, allowed=_allowed_hosts(app, host))]
+    middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
     if verifier is not None:
         endpoint = RequireAuthMiddleware(endpoint, required_scopes=[])
         middleware += [
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
         ]
-    if not app.settings.http.public_url and port:
-        shown = f"[{host}]" if ":" in host else host
-        app.settings = app.settings.with_group(
-            dataclasses.replace(app.settings.http, public_url=f"http://{shown}:{port}")
-        )
-
     life = _Life(mcp)
     endpoint = life.started(endpoint)
 
@@ -173,52 +163,7 @@ def _linked(app: Backburner, artifact_id: str, token: str) -> tuple[Artifact, Pa
     return artifact, artifact_file(app.data_dir, artifact)
 
 
-# -- checks in front -------------------------------------------------------------------------------
-
-
-def _allowed_hosts(app: Backburner, host: str) -> frozenset[str]:
-    named = [name.lower() for name in app.settings.http.allowed_hosts]
-    public = urlsplit(app.settings.http.public_url).hostname
-    bound = f"[{host}]" if ":" in host else host
-    everywhere = bound in ("0.0.0.0", "[::]")
-    return frozenset([*_LOOPBACK, *named, *([public] if public else []), *([] if everywhere else [bound])])
-
-
-class HostAndOrigin:
-    """Turns away requests for another host, or from a page of another: a web page must not reach us
-    through a name that it has made to point here (DNS rebinding)."""
-
-    def __init__(self, app: ASGIApp, allowed: frozenset[str]) -> None:
-        self._app, self._allowed = app, allowed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        host, origin = headers.get("host"), headers.get("origin")
-        if not self._is_allowed(host):
-            response = PlainTextResponse("Invalid Host header\n", status_code=421)
-        elif origin is not None and not self._is_allowed(_netloc(origin)):
-            response = PlainTextResponse("Invalid Origin header\n", status_code=403)
-        else:
-            await self._app(scope, receive, send)
-            return
-        await response(scope, receive, send)
-
-    def _is_allowed(self, netloc: str | None) -> bool:
-        if not netloc:
-            return False
-        host = netloc.lower()
-        name, _, port = host.rpartition(":")
-        return host in self._allowed or (port.isdigit() and name in self._allowed)
-
-
-def _netloc(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None  # it is no URL
+# -- streams ----------------------------------------------------------------------------------------
 
 
 class UnreadStreams:

@@ -14,6 +14,7 @@ from ..adapters.servers import framework_of
 from ..content_length import Framing
 from .connections import Connections
 from .framing import lsp_stdio
+from .hosts import Host, Hosts
 from .tokens import verifier_of
 
 #: The exit code of a server that could not begin, as Uvicorn itself has it.
@@ -49,8 +50,9 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
     from .http import http_app
 
     check_bind(app, host)
+    _say_names(app, host, port)
     bounds = Connections(app.settings.http.max_connections, app.settings.http.idle_timeout_s)
-    web = ProxyHeadersMiddleware(http_app(app, host=host, port=port))  # type: ignore[arg-type]
+    web = ProxyHeadersMiddleware(http_app(app, host=host))  # type: ignore[arg-type]
     config = uvicorn.Config(
         bounds.counting(web),  # type: ignore[arg-type]
         proxy_headers=False,  # as above, within the counting
@@ -71,6 +73,20 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
         app.close()
     if not server.started:
         sys.exit(_NOT_STARTED)
+
+
+def _say_names(app: Backburner, host: str, port: int) -> None:
+    """Say which names are answered, where others can come in and nobody has said by which."""
+    http = app.settings.http
+    if is_loopback(host) or http.allowed_hosts or http.public_url:
+        return
+    print(
+        f"backburner: {Host(host, str(port))} answers to {Hosts(host, http)}; other Host names get 421. "
+        "To add a name, set http.allowed_hosts, as in "
+        """BACKBURNER_HTTP__ALLOWED_HOSTS='["lab.example"]', or http.public_url.""",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def check_bind(app: Backburner, host: str) -> None:

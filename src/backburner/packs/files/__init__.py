@@ -24,8 +24,9 @@ __all__ = [
 
 def add_to(app: Backburner) -> None:
     """Add the tools of this pack to an app."""
-    app.tool(title="Sync", estimate=estimate_files(), idempotent=True)(wksm_monitor_sync)
-    app.tool(title="Vault index", estimate=estimate_files(".md"), idempotent=True)(wksm_vault_index)
+    # How many times longer than reading, as measured: a sync keeps a row for each file, an index parses each.
+    app.tool(title="Sync", estimate=estimate_files(4), idempotent=True)(wksm_monitor_sync)
+    app.tool(title="Vault index", estimate=estimate_files(20, ".md"), idempotent=True)(wksm_vault_index)
     app.tool(title="Vault search", task="never", idempotent=True)(wksm_vault_search)
     app.tool(title="Batch transform", estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
 

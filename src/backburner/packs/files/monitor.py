@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from backburner.context import TaskContext
 
-from .tree import Problems, database_path, folder_at, open_database, shown
+from .tree import Database, Problems, database_path, folder_at, open_database, shown
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS syncs (
@@ -67,7 +69,11 @@ class Known(NamedTuple):
 
 
 def wksm_monitor_sync(
-    path: str, recursive: bool = True, database: str | None = None, *, ctx: TaskContext
+    path: Annotated[str, Field(description="The folder to sync")],
+    recursive: Annotated[bool, Field(description="With all folders below it")] = True,
+    database: Database = None,
+    *,
+    ctx: TaskContext,
 ) -> dict[str, Any]:
     """Sync a folder tree into its monitor database: what was added, changed, removed or renamed.
 

@@ -12,7 +12,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from backburner.context import TaskContext
 
@@ -33,7 +35,12 @@ class Job(NamedTuple):
 
 
 def wksm_transform_batch(
-    paths: list[str], to: Format, folder: str | None = None, overwrite: bool = False, *, ctx: TaskContext
+    paths: Annotated[list[str], Field(description="Documents, and folders to search for documents")],
+    to: Annotated[Format, Field(description="The format to convert them to")],
+    folder: Annotated[str | None, Field(description="Where the results go; by default beside each")] = None,
+    overwrite: Annotated[bool, Field(description="Replace files that are there and differ")] = False,
+    *,
+    ctx: TaskContext,
 ) -> dict[str, Any]:
     """Convert documents (Markdown, HTML, CSV, JSON, text) to another of these formats.
 

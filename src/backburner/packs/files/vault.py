@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from backburner.context import TaskContext
 
 from .notes import Link, Note, read_note
-from .tree import Problems, database_path, folder_at, open_database, require_extra, shown
+from .tree import Database, Problems, database_path, folder_at, open_database, require_extra, shown
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vault (path TEXT PRIMARY KEY, indexed_at REAL NOT NULL);
@@ -71,7 +73,12 @@ _SHOWN_LINKS = 100
 _MAX_NOTE_BYTES = 16 << 20
 
 
-def wksm_vault_index(path: str, database: str | None = None, *, ctx: TaskContext) -> dict[str, Any]:
+def wksm_vault_index(
+    path: Annotated[str, Field(description="The folder of the vault")],
+    database: Database = None,
+    *,
+    ctx: TaskContext,
+) -> dict[str, Any]:
     """Index a vault of Markdown notes: titles, headings, tags, front matter, [[links]], and every word.
 
     Notes that did not change are not read again. Broken links are listed. Search it with
@@ -252,7 +259,11 @@ class _Index:
 
 
 def wksm_vault_search(
-    query: str, path: str, tag: str | None = None, limit: int = 10, database: str | None = None
+    query: Annotated[str, Field(description='Words, "a phrase", pre*, a OR b, title:word')],
+    path: Annotated[str, Field(description="The folder of the vault, which was indexed before")],
+    tag: Annotated[str | None, Field(description="Only notes with this tag, or one below it")] = None,
+    limit: Annotated[int, Field(description="How many notes, at most; up to 100")] = 10,
+    database: Database = None,
 ) -> dict[str, Any]:
     """Search an indexed vault: words, "a phrase", pre*, a OR b, title:word. The best note comes first.
 

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from backburner.app import Backburner
 from backburner.context import TaskContext
@@ -23,9 +25,13 @@ def add_to(app: Backburner) -> None:
     """Add the tools of this pack to an app."""
 
     def run_parameter_sweep(
-        structure: str,
-        parameters: dict[str, list[Any]],
-        fixed: dict[str, Any] | None = None,
+        structure: Annotated[str, Field(description="The atoms, as the text of a CIF, XYZ or POSCAR file")],
+        parameters: Annotated[
+            dict[str, list[Any]], Field(description="The values to try, by input, as {'fmax': [0.1, 0.01]}")
+        ],
+        fixed: Annotated[
+            dict[str, Any] | None, Field(description="Inputs that are the same at every point")
+        ] = None,
         *,
         ctx: TaskContext,
     ) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from backburner.context import TaskContext
 
@@ -30,12 +32,14 @@ _MORE_STATE = {"FIRE": ("a", "Nsteps"), "BFGSLineSearch": ("alpha_k", "p", "forc
 
 
 def run_geometry_optimization(
-    structure: str,
-    fmax: float = 0.05,
-    steps: int = 200,
-    optimizer: OptimizerName = "BFGS",
-    calculator: str = "EMT",
-    structure_format: Format = "auto",
+    structure: Annotated[str, Field(description="The atoms, as the text of a CIF, XYZ or POSCAR file")],
+    fmax: Annotated[float, Field(description="The force to get below, in eV/Å; above 0")] = 0.05,
+    steps: Annotated[int, Field(description="How many steps, at most")] = 200,
+    optimizer: Annotated[OptimizerName, Field(description="The optimizer of ASE to use")] = "BFGS",
+    calculator: Annotated[str, Field(description="The calculator of ASE to use, by its name")] = "EMT",
+    structure_format: Annotated[
+        Format, Field(description="The format of structure; auto finds it out")
+    ] = "auto",
     *,
     ctx: TaskContext,
 ) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...lifecycle import State
 from .base import EngineTests, Work
 
@@ -26,6 +28,31 @@ class Attempts(EngineTests):
         task = work.run("succeed_at", attempt=4)
         assert (task.state, task.attempt) == (State.FAILED, 3)
         assert [attempt.outcome for attempt in work.store.attempts(task.task_id)] == ["failed"] * 3
+
+    @pytest.mark.parametrize("tool", ["by_name_of_base", "by_class", "by_function", "by_any_of_a_list"])
+    def test_a_policy_names_exceptions_by_a_base_a_class_or_a_function(self, work: Work, tool: str) -> None:
+        task = work.run(tool, error="reset")
+        assert (task.state, task.result) == (State.SUCCEEDED, 2)
+        task = work.run(tool, error="other")
+        assert (task.state, task.attempt) == (State.FAILED, 1)
+
+    @pytest.mark.parametrize("tool", ["by_function_that_raises", "by_function_that_ends"])
+    def test_a_policy_s_function_that_raises_is_told_beside_the_failure_and_tries_no_more(
+        self, work: Work, tool: str
+    ) -> None:
+        task = work.run(tool, error="reset")
+        assert (task.state, task.attempt) == (State.FAILED, 1)
+        assert task.error is not None
+        assert (task.error.exception, task.error.message) == ("ConnectionResetError", "reset by peer")
+        assert "Retry(on=…) could not say" in task.error.details
+        assert "raise ConnectionResetError" in task.error.details
+
+    def test_a_policy_s_function_is_kept_by_its_name(self, work: Work) -> None:
+        assert work.run("by_any_of_a_list", error="reset").retry.on == (
+            "worker_lost",
+            "ZeroDivisionError",
+            "_is_reset()",
+        )
 
     def test_a_checkpoint_is_handed_to_the_next_attempt(self, work: Work) -> None:
         assert work.run("count_on").result == [1, 2, 3]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...context import TaskContext
-from ...task import Retry
+from ...retry import Retry
 from .base import app
 
 _NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

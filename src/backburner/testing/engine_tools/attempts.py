@@ -9,9 +9,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ...context import TaskContext
-from ...task import Retry
+from ...retry import Retry
 from .base import app
 
 
@@ -28,6 +29,39 @@ def succeed_later(ctx: TaskContext) -> int:
     if ctx.attempt == 1:
         raise ConnectionError("try again later")
     return ctx.attempt
+
+
+def _is_reset(error: BaseException) -> bool:
+    return "reset" in str(error)
+
+
+def _is_undecided(error: BaseException) -> bool:
+    raise LookupError("nobody knows")
+
+
+def _end(error: BaseException) -> bool:
+    raise SystemExit(1)
+
+
+#: What is tried again, by the name of a tool that fails once with a ConnectionResetError, or a KeyError.
+RETRIED_ON: dict[str, Any] = {
+    "by_name_of_base": "ConnectionError",
+    "by_class": OSError,
+    "by_function": _is_reset,
+    "by_any_of_a_list": ["worker_lost", ZeroDivisionError, _is_reset],
+    "by_function_that_raises": _is_undecided,
+    "by_function_that_ends": _end,
+}
+
+
+def _break_once(error: str, ctx: TaskContext) -> int:
+    if ctx.attempt == 1:
+        raise ConnectionResetError("reset by peer") if error == "reset" else KeyError(error)
+    return ctx.attempt
+
+
+for _name, _on in RETRIED_ON.items():
+    app.tool(name=_name, retries=Retry(max_attempts=2, backoff_s=0.01, on=_on))(_break_once)
 
 
 @app.tool(retries=Retry(max_attempts=5, backoff_s=0.01, on=("*",)))

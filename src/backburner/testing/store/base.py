@@ -11,9 +11,10 @@ import pytest
 from ... import json_text
 from ...clock import Clock
 from ...reports import Asked, Registered, Started
+from ...retry import Retry
 from ...store import Lease, Store, Submission
 from ...stores import open_store
-from ...task import Artifact, InputRequest, NewTask, Retry, TaskError, new_task_id
+from ...task import Artifact, InputRequest, NewTask, TaskError, new_task_id
 from ..clock import FakeClock
 
 OpenStore = Callable[..., Store]

@@ -9,8 +9,9 @@ import pytest
 from ...errors import TaskNotFound
 from ...lifecycle import State
 from ...reports import Checkpointed, Failed, Logged, Started, Succeeded
+from ...retry import Retry
 from ...store import HeldLease, Runtime, Store
-from ...task import LogLine, Retry
+from ...task import LogLine
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, WithWork, Work
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...lifecycle import State
 from ...reports import Failed, HandedBack, Succeeded
+from ...retry import Retry
 from ...store import Store
-from ...task import Retry
 from ..clock import FakeClock
 from .base import CRASH, LOST, QUEUE, TWICE_MORE, WithWork, Work
 

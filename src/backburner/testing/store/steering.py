@@ -9,8 +9,9 @@ import pytest
 from ...errors import NotAllowedNow, TaskNotFound
 from ...lifecycle import State
 from ...reports import Asked, Cancelled, Failed, Logged, Stopping, Succeeded, TimedOut
+from ...retry import NO_RETRY
 from ...store import Store, TaskQuery
-from ...task import NO_RETRY, LogLine, TaskError
+from ...task import LogLine, TaskError
 from ..clock import FakeClock
 from .base import CRASH, OVER, QUEUE, STOPPED, TWICE_MORE, WithWork, Work
 

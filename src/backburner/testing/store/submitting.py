@@ -8,8 +8,9 @@ import pytest
 
 from ...errors import IdempotencyConflict, QueueFull, TaskNotFound
 from ...lifecycle import State
+from ...retry import Retry
 from ...store import QueueDepth, Store
-from ...task import Answer, Caller, Resources, Retry
+from ...task import Answer, Caller, Resources
 from ..clock import FakeClock
 from .base import QUEUE, WithWork, Work, new_task
 

@@ -25,8 +25,9 @@ from ...reports import (
     Succeeded,
     TimedOut,
 )
+from ...retry import NO_RETRY, Retry
 from ...store import Lease, Store
-from ...task import NO_RETRY, Event, Retry
+from ...task import Event
 from ..clock import FakeClock
 from .base import CRASH, LOST, OVER, STOPPED, TWICE_MORE, WithWork, Work
 

@@ -11,9 +11,16 @@ from mcp_types.jsonrpc import INTERNAL_ERROR
 
 from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
-from ...outcomes import error_result, value_result
+from ...outcomes import failed_result, value_result
 from ...updates import LogLine, Status, TaskProgress, Update
-from .wire import CANCEL_TASK, GET_TASK_RESULT, GET_TASK_STATUS, TAIL_TASK_LOGS, estimate_in
+from .wire import (
+    CANCEL_TASK,
+    GET_TASK_RESULT,
+    GET_TASK_STATUS,
+    LIST_TASK_ARTIFACTS,
+    TAIL_TASK_LOGS,
+    estimate_in,
+)
 
 _STATUS: Mapping[str, Status] = {
     "input_required": "input_required",
@@ -53,9 +60,12 @@ class TaskToolsClient:
         if found["state"] == "cancelled":
             raise TaskWasCancelled(task_id=task_id)
         error = found["error"]
+        if error is not None and (raised := error.get("jsonrpc")) is not None:
+            raise MCPError(raised["code"], raised["message"], raised.get("data"))
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
-        shown = value_result(found["result"]) if error is None else error_result(error["message"])
+        value = found["result"]
+        shown = value_result(value) if error is None else failed_result(error["message"], value)
         return types.CallToolResult.model_validate({**shown, "_meta": found.get("_meta")})
 
     async def cancel(self, task_id: str) -> None:
@@ -70,8 +80,10 @@ class TaskToolsClient:
         return [LogLine(**line) for line in page["lines"]], page["next_cursor"], page["truncated"]
 
     async def artifacts(self, task_id: str) -> list[dict[str, Any]]:
-        """The files of a finished task, each as the server shows it."""
-        return list((await self._call(GET_TASK_RESULT, task_id))["artifacts"])
+        """The files that the task has made, each as the server shows it; of some servers only at its end."""
+        lists_them = _named(LIST_TASK_ARTIFACTS, await self.connection.tools()) is not None
+        tool = LIST_TASK_ARTIFACTS if lists_them else GET_TASK_RESULT
+        return list((await self._call(tool, task_id))["artifacts"])
 
 
 def is_among(tools: Mapping[str, Any]) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
-from ....task import Resources
+from ....task import Resources, Task
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
-from ...links import artifact_uri
+from ...jsonrpc_errors import raised_error
 from ...outcomes import error_as_result, own_word, result_meta, text_block
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
@@ -26,6 +26,7 @@ from .wire import (
     CANCEL_TASK,
     GET_TASK_RESULT,
     GET_TASK_STATUS,
+    LIST_TASK_ARTIFACTS,
     LIST_TASKS,
     SCHEMAS,
     SUBMIT_TASK,
@@ -54,6 +55,7 @@ class TaskTools(ServerDialect):
             WAIT_FOR_TASK: self.wait_for_task,
             GET_TASK_RESULT: self.get_task_result,
             TAIL_TASK_LOGS: self.tail_task_logs,
+            LIST_TASK_ARTIFACTS: self.list_task_artifacts,
             LIST_TASKS: self.list_tasks,
             CANCEL_TASK: self.cancel_task,
         }
@@ -148,26 +150,14 @@ class TaskTools(ServerDialect):
             "task_id": task.task_id,
             "state": task.state,
             "result": value,
-            "artifacts": [
-                self._describe_artifact(artifact, task.expires_at) for artifact in result.artifacts
-            ],
-            "error": None if task.error is None else _shown_error(task.error.to_dict()),
+            "artifacts": self._access.links.shown(task, result.artifacts)["artifacts"],
+            "error": _shown_error(task),
             "completed_at": iso(task.completed_at),
             "_meta": result_meta(task),
         }
 
-    def _describe_artifact(self, artifact: Any, expires_at: int | None) -> dict[str, Any]:
-        link = self._access.links.to(artifact, expires_at)
-        return {
-            "artifact_id": artifact.artifact_id,
-            "name": artifact.name,
-            "kind": artifact.kind,
-            "size_bytes": artifact.size_bytes,
-            "sha256": artifact.sha256,
-            "resource": artifact_uri(artifact),
-            "download_url": None if link is None else link.url,
-            "expires_at": iso(expires_at if link is None else link.expires_at),
-        }
+    async def list_task_artifacts(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return await self._access.artifacts(arguments["task_id"])
 
     async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
         task_id = arguments["task_id"]
@@ -243,7 +233,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "timeout_at": iso(task.timeout_at),
         "expires_at": iso(task.expires_at),
         "tags": list(task.tags),
-        "error": None if task.error is None else _shown_error(task.error.to_dict()),
+        "error": _shown_error(task),
     }
     if status.questions:
         shown["questions"] = [
@@ -255,9 +245,13 @@ def describe(status: TaskStatus) -> dict[str, Any]:
     return shown
 
 
-def _shown_error(error: dict[str, Any]) -> dict[str, Any]:
-    """Without the traceback, which is for the logs and the operator."""
-    return {key: value for key, value in error.items() if key in ("type", "message", "exception")}
+def _shown_error(task: Task) -> dict[str, Any] | None:
+    """Without the traceback, which is for the logs and the operator; whole if it is an error of JSON-RPC."""
+    error, raised = task.error, raised_error(task)
+    if error is None:
+        return None
+    shown = {"type": error.type, "message": error.message, "exception": error.exception}
+    return shown if raised is None else {**shown, "jsonrpc": raised}
 
 
 def _in_time(

@@ -23,6 +23,7 @@ GET_TASK_STATUS = "get_task_status"
 WAIT_FOR_TASK = "wait_for_task"
 GET_TASK_RESULT = "get_task_result"
 TAIL_TASK_LOGS = "tail_task_logs"
+LIST_TASK_ARTIFACTS = "list_task_artifacts"
 LIST_TASKS = "list_tasks"
 CANCEL_TASK = "cancel_task"
 
@@ -95,6 +96,7 @@ ESTIMATE: Schema = {
     "estimated_runtime_seconds": {"type": "number"},
     "estimate_source": {"type": "string", "enum": [str(source) for source in EstimateSource]},
 }
+ARTIFACTS: Schema = {"type": "array", "items": {"type": "object"}}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in State]}
 TASK_ID = _said({"type": "string", "maxLength": 256}, "The id of the task: tsk_…")
 CURSOR: Schema = {"type": ["string", "null"], "maxLength": 2048}
@@ -156,10 +158,12 @@ SCHEMAS: dict[str, TaskToolSchema] = {
                     **_inputs(
                         [],
                         resource_class=_said(KEY_OR_NULL, "The queue, such as cpu_standard"),
-                        max_runtime_s=_amount("number", MOST_RESOURCES.max_runtime_s),
-                        cpu=_amount("number", MOST_RESOURCES.cpu),
-                        memory_mb=_amount("integer", MOST_RESOURCES.memory_mb),
-                        scratch_mb=_amount("integer", MOST_RESOURCES.scratch_mb),
+                        max_runtime_s=_said(
+                            _amount("number", MOST_RESOURCES.max_runtime_s), "How long it may run, in seconds"
+                        ),
+                        cpu=_said(_amount("number", MOST_RESOURCES.cpu), "How many CPUs it may use"),
+                        memory_mb=_said(_amount("integer", MOST_RESOURCES.memory_mb), "Memory, in MB"),
+                        scratch_mb=_said(_amount("integer", MOST_RESOURCES.scratch_mb), "Disk, in MB"),
                     ),
                     "type": ["object", "null"],
                 },
@@ -237,7 +241,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             task_id=TEXT,
             state=STATE,
             result={},
-            artifacts={"type": "array", "items": {"type": "object"}},
+            artifacts=ARTIFACTS,
             error=OBJECT_OR_NULL,
             completed_at=TEXT_OR_NULL,
             _meta=RESULT_META,
@@ -275,6 +279,15 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             truncated=FLAG,
         ),
     ),
+    LIST_TASK_ARTIFACTS: TaskToolSchema(
+        _words("""
+        List the files that a task has made, also while it still runs: to look at what is there
+        so far. Read each as the resource that it names, or download it by its link, if it has
+        one.
+        """),
+        _inputs(["task_id"], task_id=TASK_ID),
+        _object(["task_id", "state", "artifacts"], task_id=TEXT, state=STATE, artifacts=ARTIFACTS),
+    ),
     LIST_TASKS: TaskToolSchema(
         _words("""
         List your tasks, newest first: for example to find one again after a break, or to see
@@ -294,7 +307,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
                 "Only tasks submitted after this time, ISO 8601",
             ),
             limit=_said({"type": "integer", "minimum": 1, "maximum": 500}, "How many; 50 when not given"),
-            cursor=CURSOR,
+            cursor=_said(CURSOR, "Where to go on: next_cursor of the last answer"),
         ),
         _object(
             ["tasks", "next_cursor"], tasks={"type": "array", "items": _STATUS}, next_cursor=TEXT_OR_NULL

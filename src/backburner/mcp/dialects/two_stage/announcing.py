@@ -13,6 +13,7 @@ from ....service import TaskStatus
 from ....task import Task
 from ...access import TaskAccess, present
 from ...following import follow
+from ...jsonrpc_errors import raised_error
 from ...outbox import Outbox, connection_state, outbox_of
 from ...outcomes import own_word, result_meta, tool_raised
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
@@ -115,7 +116,8 @@ def failure(task: Task) -> MCPResult:
     if error is None:
         return MCPResult.error_result(f"The task is {task.state}")
     details = error.details or (f"{error.exception}: {error.message}" if tool_raised(task) else error.type)
-    return MCPResult.error_result(error.message, details)
+    raised = raised_error(task)
+    return MCPResult.error_result(error.message, details, None if raised is None else {"error": raised})
 
 
 def progress_update(status: TaskStatus) -> ProgressUpdate:
