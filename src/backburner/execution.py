@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import math
 import os
 import resource
@@ -17,23 +16,18 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import json_text, tools
 from .context import Channel, TaskContext, deadline_of, scratch_folder
-from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
-from .mcp_result import MCPResult
+from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
-from .task import Answer, Caller, Resources, TaskError
+from .task import Answer, Caller, Resources
 from .tools import ToolSpec
 
 _MB = 1024 * 1024
-_PREVIEW_CHARS = 2_000
-_LONGEST_MESSAGE, _LONGEST_DETAILS, _LONGEST_NAME = 10_000, 100_000, 200
-_LARGEST_ERROR_DATA = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -100,9 +94,9 @@ class Execution:
         try:
             with _limits(assignment.resources, assignment.cpus):
                 value = self._call(spec, assignment.inputs, context)
-                outcome = _returned(spec, value, context, assignment)
+                outcome = returned(spec, value, context, assignment.max_result_bytes)
         except BaseException as error:
-            outcome = _failed(error, context)
+            outcome = failed(error, context)
             if outcome["kind"] == "failed":
                 outcome["retryable"] = _is_covered(spec.retry, error, outcome["error"])
         finally:
@@ -207,108 +201,6 @@ def _end_child(error: BaseException | None) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-# -- outcomes ------------------------------------------------------------------------------------
-
-
-def _returned(spec: ToolSpec, value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
-    """The outcome of a tool that did not raise. One that returned an MCPResult says itself how it went."""
-    if spec.result_kind == "value":
-        said = MCPResult.of(value)
-        if said is not None and said.success:
-            value = said.to_dict()
-    else:
-        said = MCPResult.in_tool_result(value)
-    if said is None or said.success:
-        return _succeeded(value, context, assignment)
-    data: dict[str, Any] = {"mcp_result": _plain(said.to_dict())}
-    text = json_text.encode(data["mcp_result"], "The result")
-    if len(text.encode()) > min(assignment.max_result_bytes, _LARGEST_ERROR_DATA):
-        data["mcp_result"]["data"] = _kept_aside(text, context)
-    elif spec.result_kind == "call_tool_result":
-        data["result"] = {**value, "isError": True}
-    message = said.error_text or f"{spec.name} says that it failed, and not why."
-    return _error("tool_error", message, MCPResult.__name__, said.error_details, data)
-
-
-def _succeeded(value: Any, context: TaskContext, assignment: Assignment) -> dict[str, Any]:
-    try:
-        text = json_text.encode(_plain(value), "The result")
-    except (InvalidJson, TypeError, ValueError, RecursionError) as error:
-        return _error("result_not_serialisable", str(error), exception=type(error).__name__)
-    if len(text.encode()) <= assignment.max_result_bytes:
-        return {"kind": "succeeded", "result_json": text}
-    return {"kind": "succeeded", "result_json": json.dumps(_kept_aside(text, context))}
-
-
-def _kept_aside(text: str, context: TaskContext) -> dict[str, Any]:
-    """What stands for a result that is too large, which is kept as an artifact."""
-    artifact = context.artifact(text.encode(), name="result.json", kind="result")
-    return {
-        "preview": text[:_PREVIEW_CHARS],
-        "truncated": True,
-        "size_bytes": artifact.size_bytes,
-        "artifact_id": artifact.artifact_id,
-    }
-
-
-def _plain(value: Any) -> Any:
-    """`value` as plain JSON data; models, dataclasses and the like are turned into it."""
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    try:
-        json.dumps(value)
-    except RecursionError:
-        return value  # whoever encodes it says so
-    except (TypeError, ValueError):
-        from pydantic_core import to_jsonable_python
-
-        return to_jsonable_python(value)
-    return value
-
-
-def _failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
-    cancelled = isinstance(error, TaskCancelled | asyncio.CancelledError | KeyboardInterrupt)
-    if cancelled and context.cancelled:
-        return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
-    if (protocol_error := _as_protocol_error(error)) is not None:
-        return _protocol_error(**protocol_error.details)
-    if isinstance(error, ToolFailed):
-        return _error("tool_error", str(error), data={"result": error.details["result"]})
-    exception = type(error).__name__
-    details_text = _traceback(error)
-    if isinstance(error, MemoryError):
-        return _error(
-            "memory_exceeded", "The tool needed more memory than it may have.", exception, details_text
-        )
-    message = _message(error) or exception
-    if isinstance(error, BackburnerError):
-        exception = error.code
-    if isinstance(error, SystemExit):
-        message = f"The tool ended its process with exit code {error.code}."
-    return _error("tool_error", message, exception, details_text)
-
-
-def _as_protocol_error(error: BaseException) -> ProtocolError | None:
-    """The JSON-RPC error that a tool raised: ours, or the MCP SDK's own, which is imported then."""
-    if isinstance(error, ProtocolError):
-        return error
-    sdk = sys.modules.get("mcp.shared.exceptions")
-    if sdk is not None and isinstance(error, sdk.MCPError):
-        with suppress(AttributeError):  # of a subclass that does not call its base
-            return ProtocolError(error.code, error.message, error.data)
-    return None
-
-
-def _protocol_error(error_code: int, message: str, data: Any) -> dict[str, Any]:
-    """Without its data where that cannot be kept: the code and the message count."""
-    told = {"code": error_code, "message": _shortened(message, _LONGEST_MESSAGE)}
-    with suppress(TypeError, ValueError, RecursionError):
-        outcome = _error("protocol_error", message, data={**told, "data": _plain(data)})
-        if "data" in outcome["error"]:
-            return outcome
-    return _error("protocol_error", message, data={**told, "data": None})
-
-
 def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> bool:
     """Whether the tool's policy covers the exception. If a function of it raises, `told` says so, too."""
     try:
@@ -317,46 +209,8 @@ def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> boo
     except BaseException as raised:
         raised.__suppress_context__ = True  # the failure itself is told above it
         words = "Retry(on=…) could not say whether to try again, so it is not tried:"
-        details = f"{told.get('details', '')}\n{words}\n{_traceback(raised)}"
-        told["details"] = _shortened(details, _LONGEST_DETAILS)
+        add_details(told, f"{words}\n{traceback_of(raised)}")
         return False
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return ""  # an exception that cannot even say what it is
-
-
-def _traceback(error: BaseException) -> str:
-    """From the tool's own code on."""
-    first = frame = error.__traceback__
-    while frame is not None and frame.tb_next:
-        if frame.tb_frame.f_code.co_filename in (__file__, tools.__file__):
-            first = frame.tb_next
-        frame = frame.tb_next
-    return "".join(traceback.format_exception(type(error), error, first))
-
-
-def _error(
-    kind: str, message: str, exception: str = "", details: str = "", data: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    try:
-        if len(json_text.encode(data)) > _LARGEST_ERROR_DATA:
-            data = None
-    except InvalidJson:
-        data = None
-    message, details = _shortened(message, _LONGEST_MESSAGE), _shortened(details, _LONGEST_DETAILS)
-    exception = json_text.storable(exception[:_LONGEST_NAME])
-    return {"kind": "failed", "error": TaskError(kind, message, exception, details, data).to_dict()}
-
-
-def _shortened(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is too long, as a store can keep them."""
-    if len(text) > longest:
-        text = f"{text[: longest // 2]}\n... ({len(text)} characters)\n{text[-longest // 2 :]}"
-    return json_text.storable(text)
 
 
 def _metrics(started: float, before: resource.struct_rusage) -> dict[str, Any]:
