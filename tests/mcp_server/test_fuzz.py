@@ -192,7 +192,8 @@ def complaint(answer: dict[str, Any]) -> str | None:
         kind = (answer["error"].get("data") or {}) if isinstance(answer["error"].get("data"), dict) else {}
         return None if code in CODES or kind.get("code") == "queue_full" else f"code {code}"
     result = answer["result"]
-    if result.get("isError"):
+    # Without it, it is what the tool itself raised, in a task that was over within the client's patience.
+    if result.get("isError") and "structuredContent" in result:
         kind = ((result.get("structuredContent") or {}).get("error") or {}).get("code")
         return (
             None
