@@ -171,7 +171,7 @@ class TaskService:
             tags=check_tags(request.tags),
             share=self._share(request.owner, request.tags),
             resources=self._limits(spec, request.resources),
-            retry=spec.retry.kept,
+            retry=spec.kept_retry,
             idempotency_key=check_optional("idempotency_key", request.idempotency_key),
             external_id=check_optional("external_id", request.external_id),
             parent_id=check_optional("parent_id", request.parent_id),

@@ -92,6 +92,8 @@ class ToolSpec:
             raise ToolDefinitionError(tool_name=self.name, reason=reason)
         for cause in self.retry.causes:
             self._check_cause(cause)
+        #: The policy as each of its tasks keeps it.
+        self.kept_retry = self.retry.kept
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
 

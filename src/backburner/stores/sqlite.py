@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from ..clock import Clock, SystemClock
 from ..errors import (
     ConfigError,
+    StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreGone,
@@ -40,6 +41,7 @@ T = TypeVar("T")
 TEMPORARY = ("sqlite://", "sqlite:")
 
 _BUSY_TIMEOUT_S = 10
+_CHECK_S = 2
 _POLL_S = 0.2
 _WAL_PAUSE_S = 0.01
 
@@ -234,6 +236,20 @@ class SqliteStore(SqlStore):
             yield
         finally:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+
+    def check_writable(self) -> None:
+        """Raises StoreBusy soon where a process has the lock and does not go on: it may be stopped."""
+        deadline = time.monotonic() + _CHECK_S
+        with (files_folder(self.path) / "write.lock").open() as lock:  # not that of our own writers
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise StoreBusy(store=self.url, reason=f"its write lock, for {_CHECK_S} s") from error
+                    time.sleep(0.01)
+        super().check_writable()
 
     def follow_clock(self) -> None:
         jump_ms = self._host_clock.look()

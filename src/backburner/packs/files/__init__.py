@@ -24,9 +24,10 @@ __all__ = [
 
 def add_to(app: Backburner) -> None:
     """Add the tools of this pack to an app."""
-    # How many times longer than reading, as measured: a sync keeps a row for each file, an index parses each.
-    app.tool(title="Sync", estimate=estimate_files(4), idempotent=True)(wksm_monitor_sync)
-    app.tool(title="Vault index", estimate=estimate_files(20, ".md"), idempotent=True)(wksm_vault_index)
+    # As measured: a sync reads each file and keeps a row for it, an index parses each.
+    synced, indexed = estimate_files(20, 500e6), estimate_files(60, 3e6, ".md")
+    app.tool(title="Sync", estimate=synced, idempotent=True)(wksm_monitor_sync)
+    app.tool(title="Vault index", estimate=indexed, idempotent=True)(wksm_vault_index)
     app.tool(title="Vault search", task="never", idempotent=True)(wksm_vault_search)
     app.tool(title="Batch transform", estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
 

@@ -8,10 +8,9 @@ import importlib.util
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -23,8 +22,7 @@ Database = Annotated[
     Field(description="The file to keep what is found in; by default one in the user's state folder"),
 ]
 _SHOWN_PROBLEMS = 50
-_COUNT_FOR_S = _READ_FOR_S = 0.02
-_SAMPLES, _SAMPLES_OF_A_FOLDER, _SAMPLE_BYTES = 20, 2, 1 << 16
+_LOOK_FOR_S = 0.02
 _FILES_PER_SECOND = 100
 _WORDS = {
     FileNotFoundError: "vanished while it was looked at",
@@ -104,32 +102,33 @@ def open_database(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
             yield database
 
 
-def estimate_files(as_long_as_reading: float, suffix: str = "") -> Callable[[Mapping[str, Any]], float]:
-    """An estimate for tools with a `path` that take so many times as long as it takes to read the files.
+def estimate_files(
+    as_long_as_looking: float, bytes_per_s: float, suffix: str = ""
+) -> Callable[[Mapping[str, Any]], float]:
+    """An estimate for tools with a `path`, from a look at the folder that takes 20 ms at most.
 
-    It looks at the folder, for 40 ms at most: how many files there are, and how quickly a few of them are
-    read. Where none can be read, it is the document's rule: one second for each hundred files.
+    A file takes so many times as long as it takes to look at one, and what it holds is worked off at that
+    speed. Where there is no file to look at, it is the document's rule: one second for each hundred.
     """
 
     def estimate(inputs: Mapping[str, Any]) -> float:
-        count, some = _roughly_count(folder_at(inputs["path"]), suffix)
-        reading_s = _seconds_to_read(some)
-        one_s = 1 / _FILES_PER_SECOND if reading_s is None else reading_s * as_long_as_reading
-        return 0.1 + count * one_s
+        count, look_s, size = _look_at(folder_at(inputs["path"]), suffix)
+        if look_s is None:
+            return 0.1 + count / _FILES_PER_SECOND
+        return 0.1 + count * (look_s * as_long_as_looking + size / bytes_per_s)
 
     return estimate
 
 
-def _roughly_count(folder: Path, suffix: str) -> tuple[float, list[str]]:
-    """How many files there are, and a few of them.
+def _look_at(folder: Path, suffix: str) -> tuple[float, float | None, float]:
+    """How many files there are, how long it took to look at one, and how large one is.
 
-    Where counting takes too long, it is extrapolated from the folders seen so far.
+    None is opened: closing a file takes away the locks that SQLite has on it in this process, and the
+    store may be among them. Where it takes too long, it is extrapolated from the folders seen so far.
     """
-    deadline = time.monotonic() + _COUNT_FOR_S
-    waiting, seen, count = [str(folder)], 0, 0
-    some: list[str] = []
-    while waiting and time.monotonic() < deadline:
-        here: list[str] = []
+    began = time.perf_counter()
+    waiting, seen, count, regular, size = [str(folder)], 0, 0, 0, 0
+    while waiting and time.perf_counter() < began + _LOOK_FOR_S:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
@@ -137,31 +136,12 @@ def _roughly_count(folder: Path, suffix: str) -> tuple[float, list[str]]:
                         waiting.append(entry.path)
                     elif entry.name.endswith(suffix):
                         count += 1
-                        if len(here) < _SAMPLES_OF_A_FOLDER and entry.is_file(follow_symlinks=False):
-                            here.append(entry.path)
+                        if entry.is_file(follow_symlinks=False):
+                            regular += 1
+                            size += entry.stat(follow_symlinks=False).st_size
         except OSError:
             continue
         seen += 1
-        some += here
-    return count * (seen + len(waiting)) / max(1, seen), some[:_SAMPLES]
-
-
-def _seconds_to_read(files: Sequence[str]) -> float | None:
-    """How long it takes to read one of them, as a rule; None if none could be read."""
-    deadline = time.monotonic() + _READ_FOR_S
-    took: list[float] = []
-    for path in files:
-        if took and time.monotonic() > deadline:
-            break
-        began = time.perf_counter()
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                size = os.fstat(fd).st_size
-                hashlib.blake2b(os.read(fd, _SAMPLE_BYTES)).digest()
-            finally:
-                os.close(fd)
-        except OSError:
-            continue
-        took.append((time.perf_counter() - began) * max(1.0, size / _SAMPLE_BYTES))
-    return median(took) if took else None
+    took = time.perf_counter() - began
+    whole = count * (seen + len(waiting)) / max(1, seen)
+    return (whole, took / regular, size / regular) if regular else (whole, None, 0.0)
