@@ -179,22 +179,25 @@ class TwoStageClient(ClientDialect):
 
         A poll outlives whoever waits for it: its answer may be the only one that has the result.
         """
-        if self._unpolled is not link:
-            if job.polling is None or job.polling.done():
-                job.polling = asyncio.ensure_future(self._poll(task_id, job, link))
-                job.polling.add_done_callback(lambda done: done.cancelled() or done.exception())
-            heard = asyncio.ensure_future(job.news.wait())
-            waiting: set[asyncio.Future[Any]] = {job.polling, heard}
-            try:
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                heard.cancel()
-            if not job.news.is_set():
-                job.polling.result()
+        if job.polling is None or job.polling.done():
+            job.polling = asyncio.ensure_future(self._poll(task_id, job, link))
+            job.polling.add_done_callback(lambda done: done.cancelled() or done.exception())
+        heard = asyncio.ensure_future(job.news.wait())
+        waiting: set[asyncio.Future[Any]] = {job.polling, heard}
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            heard.cancel()
+        if not job.news.is_set():
+            job.polling.result()
         if self._unpolled is link and job.link is not link and job.result is None:
             raise _lost(task_id, job, "its server tells results once, on the connection of the call")
 
     async def _poll(self, task_id: str, job: _Job, link: Link) -> None:
+        if self._unpolled is link:  # it will tell by itself, if it is still there
+            with contextlib.suppress(MCPError):
+                await link.request("ping", {})
+            return
         try:
             body = body_in(await link.request(job.poll, named(task_id))) or {}
         except MCPError as error:
