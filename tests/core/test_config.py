@@ -93,7 +93,7 @@ def test_every_setting_has_a_variable() -> None:
     texts = {"queues": '{"cpu_standard": 3}', "mcp.client_patience": '{"a": "5s"}'}
     texts |= {"http.allowed_hosts": '["a"]', "mcp.task_tools": "false", "http.allow_anonymous": "true"}
     texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
-    texts |= {"task_id.state_roots": '["/srv"]'}
+    texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {"isolation.runners": "fresh", "isolation.no_new_privileges": "true"}
     texts |= {"isolation.network": "none", "isolation.files": "task", "isolation.writable": '["/srv"]'}
     given = load_from({variable(path): texts.get(path, "7") for path, _ in every_setting()})
@@ -212,6 +212,9 @@ def test_settings_survive_the_way_to_another_process(toml: Path) -> None:
         ("mcp.client_patience", {"cursor": "soon"}),
         ("mcp.client_patience", 7),
         ("http.allowed_hosts", 7),
+        ("http.public_url", "lab.example"),
+        ("http.public_url", "https://[oops"),
+        ("http.public_url", "https://lab.example/?a=b"),
         ("task_id.state_roots", ["hosts"]),
         ("default_queue", "nope"),
         ("queues", "not json"),

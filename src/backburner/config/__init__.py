@@ -20,6 +20,8 @@ from ..errors import ConfigError
 
 R = TypeVar("R")
 
+_URL = re.compile(r"https?://([^][\s/?#]+|\[[0-9A-Fa-f:.]+\](:\d+)?)(/[^\s?#]*)?")
+
 #: The number that no user can have.
 _NOBODY_AT_ALL = 2**32 - 1
 
@@ -229,6 +231,9 @@ class HttpSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "allowed_hosts", tuple(self.allowed_hosts))
+        if self.public_url and not _URL.fullmatch(self.public_url):
+            reason = f"{self.public_url!r} is no address of a server; write for example https://lab.example"
+            raise ConfigError(setting="http.public_url", reason=reason)
 
 
 Group = (
