@@ -133,6 +133,11 @@ def started_at(pid: int) -> int | None:
     return None if fields is None else int(fields[19])
 
 
+def is_running(pid: int, started: int | None) -> bool:
+    """Whether the process that has this pid and began at that moment is there."""
+    return started_at(pid) == started
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal, and not continued."""
     fields = _stat(pid)
