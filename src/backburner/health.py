@@ -90,13 +90,18 @@ def supervision_of(store: Store, settings: Settings, data_dir: Path) -> Supervis
 
 
 def _live(store: Store, settings: Settings, data_dir: Path, standing: Standing) -> list[Worker]:
-    """Workers of a supervisor whose lock is free are dead, however lately they were heard."""
+    """Workers of a supervisor whose lock is free are dead, however lately they were heard.
+
+    Unless it has retired, and finishes what it has under way.
+    """
     oldest = store.now_ms() - settings.supervisor.lease_grace_s * 1000
     dead = _ids_of_holders(data_dir) if standing.state == "absent" else None
+    retired = {one.get("supervisor_id") for one in SupervisorLock(data_dir).retired()}
     return [
         worker
         for worker in store.workers()
-        if worker.last_heartbeat >= oldest and not (dead and worker.supervisor_id.startswith(dead))
+        if worker.last_heartbeat >= oldest
+        and (worker.supervisor_id in retired or not (dead and worker.supervisor_id.startswith(dead)))
     ]
 
 

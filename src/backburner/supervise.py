@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import secrets
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
+from .engines.local.succession import RETIRE, Tenure
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
@@ -37,24 +39,30 @@ def supervise(
     lock_fd: int,
     targets: Sequence[str],
     on_ready: Callable[[str], object],
+    *,
+    detached: bool,
 ) -> None:
     """Be the host's supervisor of a store until it is over, under a lock that this process holds already.
 
-    `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards.
+    `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards, or another's.
     """
+    signal.signal(RETIRE, signal.SIG_IGN)  # who finds our name in the lock may ask before the loop can hear
     lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
     while held is not None:
+        supervisor_id = lock.sign(held, os.getpid(), detached=detached)
+        if supervisor_id is None:
+            os.close(held)
+            return
+        tenure = Tenure(lock, held, supervisor_id)
         try:
-            supervisor_id = lock.sign(held, os.getpid())
-            if supervisor_id is None:
-                return
-            source = AllQueues(store, settings, supervisor_id, partial(lock.is_superseded, held))
-            supervisor = Supervisor(store, settings, data_dir, supervisor_id, source)
+            supervisor = Supervisor(
+                store, settings, data_dir, supervisor_id, AllQueues(store, settings, tenure)
+            )
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
             was_idle = supervisor.run(upkeep, warm=targets, on_ready=partial(on_ready, supervisor_id))
         finally:
-            os.close(held)
+            tenure.end()
         # Work that came in at the very end would find nobody: look once more without the lock.
         again = was_idle and work_is_left(store, settings, held=False)
         held = lock.take() if again else None
@@ -99,7 +107,8 @@ def main() -> None:
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:
-        supervise(store, settings, Path(settings.data_dir), int(sys.argv[1]), config["targets"], say_ready)
+        folder, targets = Path(settings.data_dir), config["targets"]
+        supervise(store, settings, folder, int(sys.argv[1]), targets, say_ready, detached=True)
     finally:
         store.close()
 

@@ -16,6 +16,14 @@ from tests import services
 from tests.cli.conftest import Lab, Worker
 
 
+def test_a_worker_works_for_the_app_that_its_line_names(lab: Lab) -> None:
+    """The line of the README, the guide and the systemd unit, where nothing else names the app."""
+    task_id = lab.submit("add", a=1)
+    done = lab.run("worker", "lab.py", "--idle-exit", "100ms", BACKBURNER_TARGET="")
+    assert done.returncode == 0, done.stderr
+    assert lab.task(task_id).state == "succeeded"
+
+
 def test_a_second_worker_is_told_who_works_already(lab: Lab, worker: Worker) -> None:
     second = lab.run("worker", "lab.py")
     assert second.returncode == 4

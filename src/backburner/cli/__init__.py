@@ -25,6 +25,7 @@ from . import (
     overview,
     results,
     serve,
+    supervising,
     tasks,
     upkeep,
     worker,
@@ -41,6 +42,7 @@ app = typer.Typer(
 for group in (
     serve,
     worker,
+    supervising,
     bridge,
     calls,
     listing,

@@ -9,27 +9,26 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from itertools import islice
+from typing import Literal
 
 import typer
 
+from ..engines.local import Standing
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
-from ..lifecycle import LEASED, State
-from .live_workers import as_written, live_workers, supervision
-from .output import age, size, span
+from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
+from .output import size, span
 from .overview import queue_records
 from .place import Place, Where, open_place
-
-if TYPE_CHECKING:
-    from ..task import Task
 
 _SLOW_READ_S = 0.5
 _LITTLE_BYTES = 1 << 30
 _SKEW_MS = 2000
 _NEARLY_FULL = 0.8
 _LONG_WAIT_S = 3600
+_MOST_QUESTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +211,24 @@ def _supervisor(place: Place) -> Iterator[Finding]:
     elif standing.state == "starting":
         yield Finding("supervisor", "ok", f"pid {standing.pid} is starting")
     elif standing.state == "working":
-        yield Finding("supervisor", "ok", f"pid {standing.pid} works here; {live} workers are alive")
+        yield _working(place, standing, live)
     elif live:
         yield Finding("supervisor", "ok", f"none on this host; {live} workers are alive on others")
     else:
         yield Finding("supervisor", "ok", "none, and nothing to do; the next task starts one")
+
+
+def _working(place: Place, standing: Standing, live: int) -> Finding:
+    from .. import __version__
+
+    message = f"pid {standing.pid} works here; {live} workers are alive"
+    if standing.version == __version__:
+        return Finding("supervisor", "ok", message)
+    advice = f"Have a new one take over: {place.command('restart')}"
+    if not standing.detached:
+        advice = "Start it anew with this version, where you started it."
+    other = f"{message}; it is of version {standing.version or 'unknown'}, and this is {__version__}"
+    return Finding("supervisor", "warning", other, advice)
 
 
 def _supervisor_trouble(place: Place, found: Supervision) -> Finding:
@@ -254,21 +266,9 @@ def _news(place: Place) -> Iterator[Finding]:
         yield Finding("news", "problem", message, advice)
 
 
-def _leased(place: Place) -> Iterator[Task]:
-    from ..store import TaskQuery
-
-    before = None
-    while True:
-        page = place.store.page(TaskQuery(states=LEASED, before_seq=before, limit=500))
-        yield from page
-        if len(page) < 500:
-            return
-        before = page[-1].seq
-
-
 def _leases(place: Place) -> Iterator[Finding]:
     live = {worker.worker_id for worker in live_workers(place)}
-    leased = list(_leased(place))
+    leased = list(leased_tasks(place))
     orphans = [task for task in leased if task.worker_id not in live]
     if not orphans:
         yield Finding("leases", "ok", f"{_tasks(len(leased))} leased, all by workers that are alive")
@@ -308,10 +308,7 @@ def _queues(place: Place) -> Iterator[Finding]:
 
 
 def _questions(place: Place) -> Iterator[Finding]:
-    oldest = (time.time() - _LONG_WAIT_S) * 1000
-    asking = [t for t in _leased(place) if t.state is State.INPUT_REQUIRED and t.updated_at < oldest]
-    for task in asking[:5]:
-        message = f"{task.task_id} ({task.tool_name}) has waited {age(task.updated_at)} for an answer"
-        yield Finding(
-            "questions", "warning", message, f"backburner answer {task.task_id}{place.where.options}"
-        )
+    """Who waits for an answer; a person may have overlooked what has waited for long."""
+    for one in islice(asking_tasks(place), _MOST_QUESTIONS):
+        long = time.time() - one.since / 1000 > _LONG_WAIT_S
+        yield Finding("questions", "warning" if long else "ok", one.message, one.command)

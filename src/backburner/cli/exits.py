@@ -23,7 +23,7 @@ class Exit(IntEnum):
 #: In words, for the documentation.
 MEANINGS = {
     Exit.OK: "it went well",
-    Exit.TASK_FAILED: "the task failed, timed out or was cancelled",
+    Exit.TASK_FAILED: "the task failed, timed out or was cancelled; of `status`: there is no supervisor",
     Exit.USAGE: "the command is not right: an unknown option or tool, inputs that do not fit",
     Exit.NOT_FOUND: "there is no such task or artifact, or it is not yours",
     Exit.TROUBLE: "trouble with the store, the engine or a queue that is full",

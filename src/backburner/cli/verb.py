@@ -90,12 +90,13 @@ def verb(
         ]
 
         def run(**given: Any) -> None:
-            chosen = {key: given.pop(key, None) for key in _COMMON}
+            # What a verb goes without, it may have as an argument of its own.
+            chosen = {key: given.pop(key) for key in _COMMON if key not in without}
             where = Where(
-                target=chosen["target"],
-                store=chosen["store"],
-                owner=None if chosen["all_owners"] else chosen["owner"] or LOCAL_OWNER,
-                as_json=bool(chosen["as_json"]),
+                target=chosen.get("target"),
+                store=chosen.get("store"),
+                owner=None if chosen.get("all_owners") else chosen.get("owner", LOCAL_OWNER),
+                as_json=chosen.get("as_json", False),
             )
             if first.name == "where":
                 function(where, **given)

@@ -18,6 +18,9 @@ from .verb import TaskId, verb
 if TYPE_CHECKING:
     from ..config import Settings
 
+#: How long a supervisor of an older release has for its end, after its tasks' grace.
+_ENDS_S = 10.0
+
 
 def add_to(app: typer.Typer) -> None:
     verb(
@@ -57,8 +60,9 @@ def worker(
 ) -> None:
     """Work on the tasks of an app's store, in the foreground.
 
-    There is one supervisor for each store and host. Ctrl-C or SIGTERM lets the tasks under way
-    finish, for at most supervisor.drain_grace_s; a second one hands them back to the queue at once.
+    There is one supervisor for each store and host. One that a server has started hands over: it
+    finishes what it has under way, and this one takes all else. Ctrl-C or SIGTERM lets the tasks
+    under way finish, for at most supervisor.drain_grace_s; a second one hands them back at once.
     """
     from ..times import duration_s
 
@@ -90,13 +94,16 @@ def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
 def _supervise(place: Place, settings: Settings) -> None:
     """Run the supervisor under its lock until a signal, or until it was idle for long."""
     from ..engines.local import SupervisorLock
+    from ..engines.local.succession import Succession, started_by_itself
     from ..supervise import supervise
 
     lock = SupervisorLock(place.data_dir)
-    held = lock.take()
+    found = lock.holder()
+    held = Succession(lock, started_by_itself).take(within_s=settings.supervisor.drain_grace_s + _ENDS_S)
     if held is None:
         pid = (lock.holder() or {}).get("pid", "unknown")
-        say(f"A supervisor works on this store already: pid {pid}. Stop it with: kill {pid}", "red")
+        stop = place.command("stop")
+        say(f"A worker of yours works on this store already: pid {pid}. To stop it: {stop}", "red")
         raise typer.Exit(Exit.TROUBLE)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     assert place.app is not None, "this verb needs an app"
@@ -104,8 +111,10 @@ def _supervise(place: Place, settings: Settings) -> None:
 
     def greet(supervisor_id: str) -> None:
         say(f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish.")
+        if found:
+            say(f"It takes over from pid {found.get('pid')}, which finishes what it has under way.")
 
-    supervise(place.store, settings, place.data_dir, held, [place.app.target], on_ready=greet)
+    supervise(place.store, settings, place.data_dir, held, [place.app.target], on_ready=greet, detached=False)
     say("The worker has ended; what was under way is finished or back in its queue.")
 
 

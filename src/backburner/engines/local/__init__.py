@@ -1,6 +1,7 @@
 """The local engine: a supervisor on each host, started when there is work, that outlives the server.
 
-- In the server: `engine.py` starts a supervisor under `supervisor_lock.py`; `silent_holder.py` replaces one.
+- In the server: `engine.py` starts a supervisor under `supervisor_lock.py`; `silent_holder.py` replaces one
+  that hangs, `succession.py` one that retires.
 - The supervisor: `supervisor.py` is its loop and puts its parts together. `claiming.py` leases tasks,
   `dispatch.py` gives them to runners and takes what these say, `oversight.py` ends what must end, `leases.py`
   hears what others want, `write_batch.py` writes it all. `workers.py` and `child_processes.py` are its end of

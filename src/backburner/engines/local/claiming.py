@@ -69,7 +69,8 @@ class Claiming:
         for queue in list(self._claimable):
             room = self._pace.room(queue)
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
-            wanting = [worker for worker in self._workers if worker.queue == queue and worker.load <= most]
+            ours = [worker for worker in self._workers if worker.queue == queue]
+            wanting = [worker for worker in ours[self._source.taken(queue) :] if worker.load <= most]
             if wanting:
                 self._claim(queue, wanting, room, now)
 

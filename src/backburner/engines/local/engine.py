@@ -20,6 +20,7 @@ from ...task import Task
 from .import_path import environment
 from .isolation import require
 from .silent_holder import SilentHolder
+from .succession import Succession, is_of_older_version, started_by_itself
 from .supervisor_lock import LockWait, SupervisorLock
 from .work_source import work_is_left
 
@@ -28,6 +29,7 @@ log = logging.getLogger("backburner.engine")
 _START_S = 30.0
 _END_S = 5.0
 _LONGEST_PAUSE_S = 30.0
+_RETIRES_S, _RESTART_S = 2.0, 20.0
 
 
 class LocalEngine:
@@ -90,6 +92,23 @@ class LocalEngine:
                         self._child.send_signal(number)
                 self._guard.join(0.5)
 
+    def restart(self) -> int | None:
+        """Start a new supervisor in the place of the one that is there, which finishes what it has under way.
+
+        The new one's pid. None when the other does not give its place up: a person or a service started it,
+        or it does not answer. Raises EngineError, with what the new one said, when it cannot be.
+        """
+        lock = SupervisorLock(self._data_dir)
+        fd = Succession(lock, started_by_itself).take(within_s=_RESTART_S)
+        if fd is None:
+            return None
+        try:
+            lock.sign(fd, None)
+            self._spawn(fd)
+        finally:
+            os.close(fd)
+        return None if self._child is None else self._child.pid
+
     # -- standing guard
 
     def _stand_guard(self) -> None:
@@ -112,10 +131,11 @@ class LocalEngine:
     def _start_if(self, wanted: bool) -> bool:
         """Wait until nobody supervises; then start a supervisor if one is wanted, or if work is left."""
         lock = SupervisorLock(self._data_dir)
-        fd = lock.take()
+        older = Succession(lock, lambda found: started_by_itself(found) and is_of_older_version(found))
+        fd = older.take(within_s=_RETIRES_S)
         if fd is None:
             self._settled.set()
-            fd = self._wait_for(lock)
+            fd = self._wait_for(lock, older)
         try:
             self._part_from_child()
             self._needed.clear()
@@ -126,8 +146,11 @@ class LocalEngine:
         finally:
             os.close(fd)
 
-    def _wait_for(self, lock: SupervisorLock) -> int:
-        """The lock, when its holder is gone, or has been silent for so long that its runners are."""
+    def _wait_for(self, lock: SupervisorLock, older: Succession) -> int:
+        """The lock, when its holder is gone, or has been silent for so long that its runners are.
+
+        If it is an older one, it is asked to retire.
+        """
         holder = SilentHolder(lock, self._store, self._settings)
         waiting = LockWait(lock)
         try:
@@ -135,7 +158,7 @@ class LocalEngine:
                 fd = waiting.taken(within_s=holder.look_every_s)
                 self._superseded = [child for child in self._superseded if child.poll() is None]
                 if fd is None and not self._stopped.is_set():
-                    fd = holder.take_its_place()
+                    fd = holder.take_its_place() or older.take(within_s=_RETIRES_S)
                 if fd is not None:
                     return fd
         finally:

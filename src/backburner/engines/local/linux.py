@@ -85,8 +85,8 @@ def end_tagged(variable: str, value: str, *, patience_s: float = 1.0, give_up_s:
     return True
 
 
-def end_process(pid: int, started: int, *, give_up_s: float = 5.0) -> bool:
-    """Kill the process that has this pid and began at that moment; whether it is gone then.
+def signal_process(pid: int, started: int | None, *numbers: int, wait_s: float = 0.0) -> bool:
+    """Send signals to the process that has this pid and began at that moment; whether it is gone by then.
 
     False also when there is none: it may be one that is not to be seen from here.
     """
@@ -97,14 +97,20 @@ def end_process(pid: int, started: int, *, give_up_s: float = 5.0) -> bool:
     try:
         if started_at(pid) != started:
             return False
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for number in numbers:
+            signal.pidfd_send_signal(handle, number)
         poller = select.poll()
         poller.register(handle, select.POLLIN)
-        return bool(poller.poll(give_up_s * 1000))
+        return bool(poller.poll(wait_s * 1000))
     except OSError:
         return False
     finally:
         os.close(handle)
+
+
+def end_process(pid: int, started: int, *, give_up_s: float = 5.0) -> bool:
+    """Kill a process; whether it is gone then. As `signal_process`."""
+    return signal_process(pid, started, signal.SIGKILL, wait_s=give_up_s)
 
 
 # -- looking -------------------------------------------------------------------------------------
@@ -125,6 +131,11 @@ def started_at(pid: int) -> int | None:
     """When a process began, in ticks since the boot; None when there is none. With the pid, it is unique."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
+
+
+def is_running(pid: int, started: int | None) -> bool:
+    """Whether the process that has this pid and began at that moment is there."""
+    return started_at(pid) == started
 
 
 def is_stopped(pid: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Oversight:
         self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
         self._drain_grace_ms = int(settings.supervisor.drain_grace_s * 1000)
         self._tasks_folder = tasks_folder
-        self._drained_at: int | None = None
+        self._drained_at: float | None = None
         self._gave_up = False
 
     # -- what others want
@@ -74,8 +75,14 @@ class Oversight:
 
     def drain(self, now: int) -> None:
         """At first let finish what runs, for its grace; said once more, hand everything back at once."""
-        self._drained_at = now if self.is_draining else now + self._drain_grace_ms
+        again = self.is_draining and self._drained_at != math.inf
+        self._drained_at = now if again else now + self._drain_grace_ms
         self._gave_up = False
+        self._timers.soon("look", now)
+
+    def retire(self, now: int) -> None:
+        """Hand back what no runner has, and let finish what runs, however long it takes."""
+        self._drained_at = math.inf
         self._timers.soon("look", now)
 
     # -- looking
@@ -92,12 +99,12 @@ class Oversight:
                 if (news := attempt.news()) is not None:
                     self._batch.add(news)
 
-    def _give_up(self, now: int, drained_at: int) -> None:
+    def _give_up(self, now: int, drained_at: float) -> None:
         """Hand back what no runner has, and after the grace the rest: once, for its end may take a while."""
         self._gave_up = now >= drained_at
         for worker, attempt in self._workers.attempts():
             if attempt.sent and now < drained_at:
-                self._timers.soon("look", drained_at)
+                self._timers.soon("look", None if drained_at == math.inf else int(drained_at))
             else:
                 self._stop(worker, attempt, TaskError(HANDED_BACK, "The supervisor was told to stop."), now)
 

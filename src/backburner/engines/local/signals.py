@@ -6,26 +6,27 @@ import contextlib
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 
 @contextlib.contextmanager
-def waking_signals(selector: selectors.BaseSelector, handle: Callable[[], None]) -> Iterator[None]:
-    """Wake the loop that waits on the selector for each SIGTERM and SIGINT; there it calls `handle`.
+def waking_signals(
+    selector: selectors.BaseSelector, handle: Mapping[signal.Signals, Callable[[], None]]
+) -> Iterator[None]:
+    """Wake the loop that waits on the selector for each of these signals; there it calls what handles it.
 
     So nothing that the loop does is ever interrupted in the middle.
     """
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
-    stops = (signal.SIGTERM, signal.SIGINT)
 
     def take() -> None:
         for number in reader.recv(4096):
-            if number in stops:
-                handle()
+            if number in handle:
+                handle[signal.Signals(number)]()
 
-    handlers = {number: signal.signal(number, lambda *_: None) for number in stops}
+    handlers = {number: signal.signal(number, lambda *_: None) for number in handle}
     previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     selector.register(reader, selectors.EVENT_READ, take)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import selectors
+import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -32,11 +33,15 @@ from .oversight import Oversight
 from .pace import Pace
 from .signals import waking_signals
 from .store_outage import StoreOutage
+from .succession import RETIRE
 from .timers import Timers
 from .watchdog import Watchdog
 from .work_source import WorkSource
 from .workers import Workers
 from .write_batch import WriteBatch
+
+#: How often one that has retired looks whether its successor is there.
+_LOOK_FOR_SUCCESSOR_MS = 50
 
 
 class Supervisor:
@@ -83,7 +88,8 @@ class Supervisor:
         was nothing left to do; else it was told to stop.
         """
         beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
-        with waking_signals(self._selector, self._drain):
+        signals = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, RETIRE: self._retire}
+        with waking_signals(self._selector, signals):
             try:
                 self._source.take_over()
                 self._leases.heartbeat(self._clock.steady_ms())
@@ -117,10 +123,14 @@ class Supervisor:
         if self._timers.due("heartbeat", now):
             self._superseded = self._source.is_superseded()
             self._leases.heartbeat(now)
+            with contextlib.suppress(StoreError):  # the next one will do
+                self._source.take_over()
             self._watch.mend()
         if self._timers.due("look", now):
             self._oversight.look(now)
             self._claiming.let_others_have(now)
+            if self._source.is_handing_over():
+                self._timers.soon("look", now + _LOOK_FOR_SUCCESSOR_MS)
         if not self._hold.is_over:
             self._take_more(now)
         elif self._timers.due("claim", now):
@@ -159,13 +169,29 @@ class Supervisor:
         self._claiming.stop()
         self._oversight.drain(self._clock.steady_ms())
 
+    def _retire(self) -> None:
+        """Another one will do the work: take nothing on, and bring to its end what runs."""
+        if self._oversight.is_draining:
+            return
+        if not self._source.can_retire():
+            self._drain()
+            return
+        now = self._clock.steady_ms()
+        self._claiming.stop()
+        self._oversight.retire(now)
+        self._workers.retire()
+        with contextlib.suppress(StoreError):  # then it looks for a while as if idle workers were there
+            self._store.remove_workers(self._id)
+        self._leases.heartbeat(now)
+        self._source.retire()
+
     def _is_over(self) -> bool:
         if self._superseded:
             return True
         if self._batch.unwritten or any(worker.load for worker in self._workers):
             return False
         if self._oversight.is_draining:
-            return True
+            return not self._source.is_handing_over()
         return self._source.is_over(self._clock.steady_ms() - self._dispatch.idle_since)
 
     def _end(self, beside: Sequence[BackgroundWork]) -> None:

@@ -14,10 +14,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ... import __version__
+from ...clock import SystemClock
 from ...folders import make_private
 from . import linux
 
 _LONGEST = 4096
+_RETIRED = "retired-"
 
 
 class SupervisorLock:
@@ -59,21 +62,68 @@ class SupervisorLock:
             return _parse(self.path.read_bytes())
         return {}
 
-    def sign(self, fd: int, pid: int | None) -> str | None:
+    def sign(self, fd: int, pid: int | None, *, detached: bool = True) -> str | None:
         """Write into the lock's file who holds it now; the new supervisor's id, or None if it is superseded.
 
         Ids of all that ever held this lock begin alike. So a supervisor knows those that must be dead,
         since it holds their lock, from those that work on the same store with a lock of their own.
-        `pid` is None for one who is about to start a supervisor.
+        `pid` is None for one who is about to start a supervisor. `detached` says that nobody stands by it.
         """
         with self._changing():
             if self.is_superseded(fd):
                 return None
             place = _parse(os.pread(fd, _LONGEST, 0)).get("place") or secrets.token_hex(4)
             supervisor_id = f"sup_{place}_{secrets.token_hex(4)}"
-            started = None if pid is None else linux.started_at(pid)
-            _write(fd, {"place": place, "pid": pid, "started": started, "supervisor_id": supervisor_id})
+            signature = {
+                "place": place,
+                "pid": pid,
+                "started": None if pid is None else linux.started_at(pid),
+                "supervisor_id": supervisor_id,
+                "version": __version__,
+                "detached": detached,
+                "since": SystemClock().now_ms(),
+            }
+            _write(fd, signature)
             return supervisor_id
+
+    def retire(self, fd: int, supervisor_id: str) -> int:
+        """For its holder: let whoever asks for it have this lock by `supersede`.
+
+        Gives the descriptor of a lock that shows that the one who has retired is alive.
+        """
+        with self._changing():
+            signature = _parse(os.pread(fd, _LONGEST, 0))
+            alive = self._put(self._sign_of_life(supervisor_id), signature)
+            _write(fd, {**signature, "retiring": True})
+            return alive
+
+    def retired(self) -> list[dict[str, Any]]:
+        """Those who have retired and are alive, each as it signed."""
+        return [
+            _parse(path.read_bytes())
+            for path in self.path.parent.glob(f"{_RETIRED}*.lock")
+            if self._is_locked(path)
+        ]
+
+    def forget_retired(self, supervisor_id: str) -> None:
+        self._sign_of_life(supervisor_id).unlink(missing_ok=True)
+
+    def _sign_of_life(self, supervisor_id: str) -> Path:
+        return self.path.with_name(f"{_RETIRED}{supervisor_id}.lock")
+
+    def _is_locked(self, path: Path) -> bool:
+        """Whether somebody holds a lock; it is not taken for a moment, so that any number can look."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def seen(self) -> tuple[object, dict[str, Any]]:
         """The lock that is there now, and what it says of its holder: for `supersede`."""
@@ -87,11 +137,15 @@ class SupervisorLock:
         with self._changing():
             if self.seen() != seen:
                 return None
-            fd, name = tempfile.mkstemp(prefix=".supervisor-", dir=self.path.parent)
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            _write(fd, seen[1])
-            Path(name).replace(self.path)
-            return fd
+            return self._put(self.path, {"place": seen[1].get("place")})
+
+    def _put(self, path: Path, content: dict[str, Any]) -> int:
+        """A new file in the place of what is there, locked from the first moment on."""
+        fd, name = tempfile.mkstemp(prefix=".supervisor-", dir=path.parent)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        _write(fd, content)
+        Path(name).replace(path)
+        return fd
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

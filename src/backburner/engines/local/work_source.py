@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ...config import Settings
@@ -11,6 +12,7 @@ from ...errors import StoreError
 from ...store import Lease, Store
 from ...task import Task
 from . import linux
+from .succession import Tenure
 
 log = logging.getLogger("backburner.supervisor")
 
@@ -24,7 +26,11 @@ class WorkSource(Protocol):
         ...
 
     def take_over(self) -> None:
-        """Before any claim: get back what supervisors that died have left."""
+        """Before any claim, and now and then: get back what supervisors that died have left."""
+        ...
+
+    def taken(self, queue: str) -> int:
+        """How many workers of a queue must rest, since one who has retired still works in their place."""
         ...
 
     def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
@@ -43,35 +49,45 @@ class WorkSource(Protocol):
         """Whether another supervisor does this work by now, and this one must leave at once."""
         ...
 
+    def can_retire(self) -> bool:
+        """Whether another supervisor may do this work while this one finishes what it has under way."""
+        ...
+
+    def retire(self) -> None:
+        """Let another one have this work; this one claims no more."""
+        ...
+
+    def is_handing_over(self) -> bool:
+        """Whether this one has retired, and still waits for the other."""
+        ...
+
 
 class AllQueues:
     """Every task of a store in a queue that has workers by the settings.
 
-    For the one supervisor of this host and store: it holds the lock, until `lock_is_lost`.
+    For the one supervisor of this host and store: it holds the lock, in its `tenure`.
     """
 
-    def __init__(
-        self, store: Store, settings: Settings, supervisor_id: str, lock_is_lost: Callable[[], bool]
-    ) -> None:
-        self._lock_is_lost = lock_is_lost
+    def __init__(self, store: Store, settings: Settings, tenure: Tenure) -> None:
+        self._tenure = tenure
         self.slots = {name: queue.workers for name, queue in settings.queues.items() if queue.workers}
         self._store = store
         self._settings = settings
-        self._supervisor_id = supervisor_id
+        self._taken: Counter[str] = Counter()
+        self._retired: set[str] | None = None  # those that were there when this one began
 
     def take_over(self) -> None:
         """End what is left of supervisors that died, and give their tasks back.
 
-        We hold the lock that was theirs, so they are dead for sure, or silent for so long that their
-        runners are.
+        We hold the lock that was theirs. So they have retired and show that they are alive, or they are
+        dead for sure, or silent for so long that their runners are.
         """
-        store, own_id = self._store, self._supervisor_id
-        place = own_id.rpartition("_")[0] + "_"
-        left = [
-            worker
-            for worker in store.workers()
-            if worker.supervisor_id.startswith(place) and worker.supervisor_id != own_id
-        ]
+        if self._retired is not None and not self._retired:
+            return
+        store = self._store
+        others = [worker for worker in store.workers() if self._is_earlier(worker.supervisor_id)]
+        alive = {holder.get("supervisor_id") for holder in self._tenure.lock.retired()}
+        left = [worker for worker in others if worker.supervisor_id not in alive]
         supervisors = {worker.supervisor_id for worker in left}
         for dead in supervisors:
             if not linux.end_tagged(linux.SUPERVISOR_VARIABLE, dead):
@@ -79,6 +95,20 @@ class AllQueues:
         store.lose(workers=[worker.worker_id for worker in left])
         for dead in supervisors:
             store.remove_workers(dead)
+            self._tenure.lock.forget_retired(dead)
+        working = [worker for worker in others if worker.supervisor_id in alive]
+        self._retired = {worker.supervisor_id for worker in working}
+        self._taken = Counter(worker.queue for worker in working if worker.state == "busy")
+
+    def _is_earlier(self, supervisor_id: str) -> bool:
+        """Whether it held this lock before us. Who came later is our successor."""
+        if self._retired is not None:
+            return supervisor_id in self._retired
+        own_id = self._tenure.supervisor_id
+        return supervisor_id.startswith(own_id.rpartition("_")[0] + "_") and supervisor_id != own_id
+
+    def taken(self, queue: str) -> int:
+        return self._taken[queue]
 
     def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
         return self._store.claim([queue], workers, fair=bool(self._settings.fair_share))
@@ -93,7 +123,18 @@ class AllQueues:
         return not work_is_left(self._store, self._settings, held=False)
 
     def is_superseded(self) -> bool:
-        return self._lock_is_lost()
+        return self._tenure.is_lost
+
+    def can_retire(self) -> bool:
+        # The next one's workers would have the same users as ours, and so reach our tasks.
+        return not self._settings.isolation.users
+
+    def retire(self) -> None:
+        self._retired = set()  # they are the successor's care
+        self._tenure.retire()
+
+    def is_handing_over(self) -> bool:
+        return self._tenure.is_handing_over()
 
 
 class OneTask:
@@ -107,6 +148,9 @@ class OneTask:
         self._claimed = False
 
     def take_over(self) -> None: ...
+
+    def taken(self, queue: str) -> int:
+        return 0
 
     def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
         if self._claimed:
@@ -122,6 +166,14 @@ class OneTask:
         return self._claimed
 
     def is_superseded(self) -> bool:
+        return False
+
+    def can_retire(self) -> bool:
+        return False
+
+    def retire(self) -> None: ...
+
+    def is_handing_over(self) -> bool:
         return False
 
 

@@ -52,6 +52,7 @@ class Workers:
         self._watchdog = watchdog
         self._slots = _make_slots(slots, supervisor_id)
         self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
+        self._known: set[str] | None = None
         self._supervisor_id = supervisor_id
         self._selector = selector
         self._clock = clock
@@ -79,6 +80,10 @@ class Workers:
         """Every attempt, with the worker that holds it."""
         return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
 
+    def retire(self) -> None:
+        """From now on, no worker is there but those that have something under way."""
+        self._known = {attempt.lease.worker_id for _, attempt in self.attempts()}
+
     def records(self) -> list[Worker]:
         """The workers as a store has them."""
         host, now = socket.gethostname(), self._clock.now_ms()
@@ -95,6 +100,7 @@ class Workers:
                 current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
             )
             for worker in self._slots
+            if self._known is None or worker.worker_id in self._known
         ]
 
     def tell_hold(self) -> None:

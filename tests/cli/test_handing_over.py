@@ -1,0 +1,121 @@
+"""One supervisor in the place of another, with a task under way: it is run once, and to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backburner import open_store
+from backburner.engines.local import SupervisorLock
+from tests import services
+from tests.cli.conftest import Gate, Lab, Worker
+
+
+def holder(lab: Lab) -> psutil.Process:
+    """The process that holds the supervisor's lock."""
+    return psutil.Process(signature(lab)["pid"])
+
+
+def signature(lab: Lab) -> dict[str, Any]:
+    found = SupervisorLock(lab.folder / "lab.db.d").holder()
+    assert found is not None
+    return found
+
+
+def trail(lab: Lab, task_id: str) -> list[str]:
+    """What became of a task, step by step."""
+    with contextlib.closing(open_store(lab.url)) as store:
+        return [event.signal for event in store.events(task_id)]
+
+
+class Detached:
+    """A supervisor that was started by itself, with a task under way that waits for its gate."""
+
+    def __init__(self, lab: Lab, **environment: str) -> None:
+        self.gate: Gate = lab.gate()
+        done = lab.run("submit", "relax", "structure=cu", str(self.gate), **environment)
+        assert done.returncode == 0, done.stderr
+        self.task_id = done.stdout.strip()
+        lab.wait_for_state(self.task_id, "running")
+        self.process = holder(lab)
+
+    def close(self) -> None:
+        self.gate.open()
+        with contextlib.suppress(psutil.Error):
+            self.process.wait(15)
+
+
+@pytest.fixture
+def detached(lab: Lab) -> Iterator[Detached]:
+    started = Detached(lab)
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.mark.slow
+def test_a_worker_takes_over_from_a_supervisor_that_started_by_itself(lab: Lab, detached: Detached) -> None:
+    with contextlib.closing(Worker(lab)) as worker:
+        assert holder(lab).pid == worker.process.pid
+        other = lab.submit("add", a=1)
+        lab.wait_for_state(other, "succeeded")
+        assert lab.task(detached.task_id).state == "running"
+        detached.gate.open()
+        lab.wait_for_state(detached.task_id, "succeeded")
+        assert trail(lab, detached.task_id) == ["submit", "claim", "start", "succeed"]
+        detached.process.wait(15)
+        assert not list((lab.folder / "lab.db.d").glob("retired-*"))
+
+
+@pytest.mark.slow
+def test_a_task_of_one_that_retired_and_died_is_run_again(lab: Lab, detached: Detached) -> None:
+    with contextlib.closing(Worker(lab)):
+        os.kill(detached.process.pid, signal.SIGKILL)
+        detached.gate.open()
+        lab.wait_for_state(detached.task_id, "succeeded")
+        assert lab.task(detached.task_id).attempt == 2
+
+
+@pytest.mark.slow
+def test_a_worker_leaves_room_for_what_the_other_still_runs(lab: Lab, detached: Detached) -> None:
+    with contextlib.closing(Worker(lab, "--queue", "cpu_standard=1", "--queue", "cpu_small=1")):
+        waiting = lab.submit("add", a=1)
+        detached.gate.open()
+        for task_id in (detached.task_id, waiting):
+            lab.wait_for_state(task_id, "succeeded")
+        first, second = lab.task(detached.task_id), lab.task(waiting)
+        assert first.completed_at is not None
+        assert second.started_at is not None
+        assert second.started_at >= first.completed_at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.0.1", "999.0"])
+def test_a_supervisor_of_an_older_version_hands_over_to_a_server(
+    lab: Lab, tmp_path: Path, version: str
+) -> None:
+    patch = tmp_path / "patch"
+    patch.mkdir()
+    (patch / "sitecustomize.py").write_text(f"import backburner\nbackburner.__version__ = {version!r}\n")
+    other = Detached(lab, PYTHONPATH=str(patch))
+    try:
+        assert signature(lab)["version"] == version
+        quick = lab.run("call", "add", "a=1")
+        assert quick.stdout.strip() == "3"
+        stays = version == "999.0"
+        assert (holder(lab).pid == other.process.pid) == stays
+        assert lab.task(other.task_id).state == "running"
+        other.gate.open()
+        lab.wait_for_state(other.task_id, "succeeded")
+        assert lab.task(other.task_id).attempt == 1
+    finally:
+        other.close()
+        assert services.wait_until(lambda: SupervisorLock(lab.folder / "lab.db.d").holder() is None)
