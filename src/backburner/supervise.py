@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
+from .engines.local.launches import Launches
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
@@ -28,6 +29,8 @@ from .task import Task
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
 _PROMPTS_S = 1.0
+#: How often to look for launches that nobody needs any more.
+_LAUNCHES_S = 3600.0
 
 
 def supervise(
@@ -35,12 +38,13 @@ def supervise(
     settings: Settings,
     data_dir: Path,
     lock_fd: int,
-    targets: Sequence[str],
+    warm: Sequence[tuple[str, str]],
     on_ready: Callable[[str], object],
 ) -> None:
     """Be the host's supervisor of a store until it is over, under a lock that this process holds already.
 
-    `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards.
+    `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards. For `warm`
+    see Supervisor.run.
     """
     lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
@@ -52,7 +56,7 @@ def supervise(
             source = AllQueues(store, settings, supervisor_id, partial(lock.is_superseded, held))
             supervisor = Supervisor(store, settings, data_dir, supervisor_id, source)
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
-            was_idle = supervisor.run(upkeep, warm=targets, on_ready=partial(on_ready, supervisor_id))
+            was_idle = supervisor.run(upkeep, warm=warm, on_ready=partial(on_ready, supervisor_id))
         finally:
             os.close(held)
         # Work that came in at the very end would find nobody: look once more without the lock.
@@ -81,7 +85,9 @@ def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path
 
     # Also when no server is left to do it.
     prompts = PromptLogs(store, settings, data_dir)
+    launches = Launches(data_dir)
     return [
+        Repeated("launches", lambda: launches.prune(store), pause_s=_LAUNCHES_S),
         Repeated("keeper", keeper.sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),
     ]
@@ -99,7 +105,7 @@ def main() -> None:
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:
-        supervise(store, settings, Path(settings.data_dir), int(sys.argv[1]), config["targets"], say_ready)
+        supervise(store, settings, Path(settings.data_dir), int(sys.argv[1]), config["warm"], say_ready)
     finally:
         store.close()
 

@@ -105,7 +105,7 @@ def _supervise(place: Place, settings: Settings) -> None:
     def greet(supervisor_id: str) -> None:
         say(f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish.")
 
-    supervise(place.store, settings, place.data_dir, held, [place.app.target], on_ready=greet)
+    supervise(place.store, settings, place.data_dir, held, [(place.app.target, "")], on_ready=greet)
     say("The worker has ended; what was under way is finished or back in its queue.")
 
 
