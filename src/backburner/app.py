@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -69,6 +70,7 @@ class Backburner:
         self._read_settings = partial(Settings.load, name, settings, file=config)
         self.tools = Registry()
         self.target = target_of_caller(inspect.currentframe(), name)
+        self._arguments = tuple(sys.argv)  # as they are now: who imports us for others may change them later
         #: The MCP server that offers the tools: the one attached to, or one made when first needed.
         self.server: Any = None
         self._lock = threading.Lock()
@@ -164,12 +166,21 @@ class Backburner:
         return make_engine(self)
 
     @MadeOnce
+    def launch(self) -> Callable[[], str]:
+        """What this process stands on, so that its tasks run on the same: gives the id that they name."""
+        from . import __version__
+        from .engines.local.launches import OwnLaunch
+
+        return OwnLaunch(self.data_dir, self._arguments, __version__, self.settings)
+
+    @MadeOnce
     def service(self) -> TaskService:
         return TaskService(
             self.store,
             self.tools,
             self.settings,
             target=self.target,
+            launch=self.launch,
             tasks_folder=tasks_folder(self.data_dir),
             on_submit=self._ring,
         )
@@ -250,4 +261,4 @@ def make_engine(app: Backburner) -> Engine:
     temporary = settings.store == "sqlite://"
     if settings.store.startswith("sqlite:"):
         settings = dataclasses.replace(settings, store=app.store.url)  # as this process understood it
-    return LocalEngine(settings, app.data_dir, app.target, app.store, temporary=temporary)
+    return LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)

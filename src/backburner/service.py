@@ -111,6 +111,7 @@ class TaskService:
         *,
         clock: Clock | None = None,
         target: str = "",
+        launch: Callable[[], str] = str,
         tasks_folder: Path | None = None,
         on_submit: Callable[[Task], None] = lambda task: None,
     ) -> None:
@@ -122,7 +123,7 @@ class TaskService:
         self.changes = Changes(store)
         self.aio = AsyncTaskService(self)
         self._clock = clock or SystemClock()
-        self._target = target
+        self._target, self._launch = target, launch
         self._tasks_folder = tasks_folder
         self._on_submit = on_submit
         self._estimator = Estimator(store, lambda: [spec.name for spec in tools], settings.default_estimate_s)
@@ -161,6 +162,7 @@ class TaskService:
             owner=check_text("owner", request.owner, MAX_KEY_CHARS),
             tool_name=spec.name,
             target=self._target,
+            launch=self._launch(),
             inputs_json=inputs_json,
             inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
             queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
@@ -260,8 +262,7 @@ class TaskService:
             limit=limit + 1,
         )
         found = self.store.page(query)
-        more = len(found) > limit
-        tasks = found[:limit]
+        tasks, more = found[:limit], len(found) > limit
         return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner]) if more else None)
 
     def _open_cursor(self, cursor: str, owner: str | None) -> int:
@@ -315,8 +316,7 @@ class TaskService:
         """Ask for a task to be stopped; harmless on one that is finished or being stopped already."""
         if reason is not None:
             reason = check_text("reason", reason, MAX_REASON_CHARS)
-        task = self.store.cancel(check_id(task_id), owner, reason)
-        return self._view(task, None)
+        return self._view(self.store.cancel(check_id(task_id), owner, reason), None)
 
     def retry(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
         """Run a failed, cancelled or timed-out task once more. Raises NotAllowedNow otherwise."""

@@ -300,6 +300,10 @@ class Store(Protocol):
         """Compress the logs of tasks that finished before then."""
         ...
 
+    def launches(self) -> set[str]:
+        """The launches that tasks name which are not finished."""
+        ...
+
     def follow_clock(self) -> None:
         """Where the store goes by this host's wall clock and somebody set that: move what falls due along."""
         ...

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
+from .engines.local.launches import Launches
 from .engines.local.succession import RETIRE, Tenure
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
@@ -30,6 +31,8 @@ from .task import Task
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
 _PROMPTS_S = 1.0
+#: How often to look for launches that nobody needs any more.
+_LAUNCHES_S = 3600.0
 
 
 def supervise(
@@ -37,7 +40,7 @@ def supervise(
     settings: Settings,
     data_dir: Path,
     lock_fd: int,
-    targets: Sequence[str],
+    warm: Sequence[tuple[str, str]],
     on_ready: Callable[[str], object],
     *,
     detached: bool,
@@ -45,6 +48,7 @@ def supervise(
     """Be the host's supervisor of a store until it is over, under a lock that this process holds already.
 
     `on_ready` is called once, with its id, when it can take tasks. The lock is free afterwards, or another's.
+    For `warm` see Supervisor.run.
     """
     signal.signal(RETIRE, signal.SIG_IGN)  # who finds our name in the lock may ask before the loop can hear
     lock = SupervisorLock(data_dir)
@@ -60,7 +64,7 @@ def supervise(
                 store, settings, data_dir, supervisor_id, AllQueues(store, settings, tenure)
             )
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
-            was_idle = supervisor.run(upkeep, warm=targets, on_ready=partial(on_ready, supervisor_id))
+            was_idle = supervisor.run(upkeep, warm=warm, on_ready=partial(on_ready, supervisor_id))
         finally:
             tenure.end()
         # Work that came in at the very end would find nobody: look once more without the lock.
@@ -89,7 +93,9 @@ def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path
 
     # Also when no server is left to do it.
     prompts = PromptLogs(store, settings, data_dir)
+    launches = Launches(data_dir)
     return [
+        Repeated("launches", lambda: launches.prune(store), pause_s=_LAUNCHES_S),
         Repeated("keeper", keeper.sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),
     ]
@@ -107,8 +113,8 @@ def main() -> None:
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:
-        folder, targets = Path(settings.data_dir), config["targets"]
-        supervise(store, settings, folder, int(sys.argv[1]), targets, say_ready, detached=True)
+        folder, warm = Path(settings.data_dir), config["warm"]
+        supervise(store, settings, folder, int(sys.argv[1]), warm, say_ready, detached=True)
     finally:
         store.close()
 

@@ -15,8 +15,9 @@ from .retry import NO_RETRY, Retry
 #: The owner of every task where nobody authenticates, as over stdio.
 LOCAL_OWNER = "local"
 
-#: Whether a task may run in a process that has run others, or wants a new one.
-Isolation = Literal["warm", "fresh"]
+#: Whether a task may run in a process that has run others (`warm`), wants a new one (`fresh`), or may run in
+#: one that has run others if that has imported the app itself (`spawn`).
+Isolation = Literal["warm", "fresh", "spawn"]
 #: What a task's result is: the plain value that a function returned, or the whole `CallToolResult` that a
 #: tool of an attached server gave.
 ResultKind = Literal["value", "call_tool_result"]
@@ -160,9 +161,10 @@ class Caller:
 class NewTask:
     """A task as submitted, validated, before a store has it.
 
-    `target` says where a runner finds the tool; `hint_s` is the author's own estimate of the
-    runtime and `estimate_s` the one that experience made of it; a guess is in neither. `answers`
-    is what the client said to the tool's `ask_first`, before there was a task. `meta` is the caller's own.
+    `target` says where a runner finds the tool, and `launch` what its server stood on. `hint_s` is
+    the author's own estimate of the runtime and `estimate_s` the one that experience made of it; a
+    guess is in neither. `answers` is what the client said to the tool's `ask_first`, before there was
+    a task. `meta` is the caller's own.
     """
 
     task_id: str
@@ -174,6 +176,7 @@ class NewTask:
     submitted_at: int
     expires_at: int | None
     target: str = ""
+    launch: str = ""
     ttl_s: float | None = None
     priority: int = 0
     tags: tuple[str, ...] = ()
@@ -211,6 +214,7 @@ class Task:
     submitted_at: int
     updated_at: int
     target: str = ""
+    launch: str = ""
     attempt: int = 0
     failures: int = 0
     max_attempts: int = 1

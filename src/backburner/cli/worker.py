@@ -114,7 +114,8 @@ def _supervise(place: Place, settings: Settings) -> None:
         if found:
             say(f"It takes over from pid {found.get('pid')}, which finishes what it has under way.")
 
-    supervise(place.store, settings, place.data_dir, held, [place.app.target], on_ready=greet, detached=False)
+    warm = [(place.app.target, "")]
+    supervise(place.store, settings, place.data_dir, held, warm, on_ready=greet, detached=False)
     say("The worker has ended; what was under way is finished or back in its queue.")
 
 

@@ -107,6 +107,11 @@ class SupervisorSettings:
     import_timeout_s: float = _setting(300.0, "How long the import of an app may take")
     keeper_interval_s: float = _setting(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")
+    environment: Literal["submitter", "own"] = _setting(
+        "submitter",
+        "Whose environment, arguments and Python a task runs with: `submitter` (those of the process that"
+        " submitted it, where that was on this host) or `own` (those of the supervisor)",
+    )
 
     @property
     def lost_after_s(self) -> float:
@@ -118,10 +123,11 @@ class SupervisorSettings:
 class IsolationSettings:
     """How far tools are kept from each other and from the host; security.md says what each of these gives."""
 
-    runners: Literal["warm", "fresh"] = _setting(
+    runners: Literal["warm", "fresh", "spawn"] = _setting(
         "warm",
-        "For tools that name none: `warm` (a process serves one owner, put back between tasks) or `fresh`"
-        " (each task has its own)",
+        "For tools that name none: `warm` (a process serves one owner, put back between tasks), `fresh`"
+        " (each task has its own) or `spawn` (as `warm`, but each process imports the app itself; see"
+        " processes.md)",
     )
     no_new_privileges: bool = _setting(
         False, "Lets nothing that a tool starts gain rights, so not sudo or ping either", example="true"

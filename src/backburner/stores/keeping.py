@@ -11,7 +11,7 @@ from ..reports import Outcome, TimedOut
 from ..store import HeldLease
 from ..task import TaskError
 from . import tasks, working
-from .rows import by_name
+from .rows import by_name, launch_of
 from .transaction import Transaction
 from .working import end, lost
 
@@ -81,6 +81,10 @@ def purge(tx: Transaction, before: int, limit: int) -> list[str]:
     for row in expired:
         tasks.forget(tx, row["task_id"], row["seq"])
     return [row["task_id"] for row in expired]
+
+
+def launches(tx: Transaction) -> set[str]:
+    return {launch_of(row["meta_json"]) for row in tx.all("meta_of_unfinished")} - {""}
 
 
 def pack_logs(tx: Transaction, finished_before: int, limit: int) -> list[str]:

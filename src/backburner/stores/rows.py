@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
 from typing import Any, get_args
 
 from .. import json_text
@@ -76,28 +75,34 @@ def _sparse(record: Resources | Retry) -> str:
 # that a process of an earlier release that is still at work on the store reads a task right, and its tasks
 # are read right here.
 
-_KEYS = ("isolation", "result", "answers", "caller")
+_KEYS = ("isolation", "result", "answers", "caller", "backburner:launch")
 #: Where the caller's own keys are that are named like one of these, or like this.
 _ASIDE = "own"
 
 
-def _from_tool(isolation: Isolation, result_kind: ResultKind) -> dict[str, Any]:
-    said = {"isolation": isolation}
-    return said if result_kind == "value" else {**said, "result": "mcp"}
+def _from_tool(isolation: Isolation, result_kind: ResultKind, launch: str) -> dict[str, Any]:
+    said: dict[str, Any] = {"isolation": isolation}
+    if result_kind != "value":
+        said["result"] = "mcp"
+    return {**said, "backburner:launch": launch} if launch else said
 
 
-# Most callers say nothing of the kind; what their tools say is one of a few texts.
-_PLAIN = {said: encode(_from_tool(*said)) for said in product(get_args(Isolation), get_args(ResultKind))}
-_FROM_PLAIN = {text: {"isolation": said[0], "result_kind": said[1]} for said, text in _PLAIN.items()}
+# Most callers say nothing of the kind; what their tools and servers say is one of a few texts.
+_SHORT = 150
+
+
+@lru_cache(maxsize=256)
+def _plain(isolation: Isolation, result_kind: ResultKind, launch: str) -> str:
+    return encode(_from_tool(isolation, result_kind, launch))
 
 
 def _meta_json(new: NewTask) -> str:
     if not (new.meta or new.answers or new.caller):
-        return _PLAIN[new.isolation, new.result_kind]
+        return _plain(new.isolation, new.result_kind, new.launch)
     kept = dict(new.meta)
     if aside := {key: kept.pop(key) for key in (*_KEYS, _ASIDE) if key in kept}:
         kept[_ASIDE] = aside
-    kept.update(_from_tool(new.isolation, new.result_kind))
+    kept.update(_from_tool(new.isolation, new.result_kind, new.launch))
     if new.answers:
         kept["answers"] = {key: answer.to_dict() for key, answer in new.answers.items()}
     if new.caller is not None:
@@ -107,14 +112,17 @@ def _meta_json(new: NewTask) -> str:
 
 def _from_meta_json(text: str) -> dict[str, Any]:
     """The fields of a task that its `meta_json` says."""
-    if text in _FROM_PLAIN:
-        return _FROM_PLAIN[text]
+    return _said_shortly(text) if len(text) <= _SHORT else _said(text)
+
+
+def _said(text: str) -> dict[str, Any]:
     kept = decode(text)
     answers, caller = kept.get("answers") or {}, kept.get("caller")
     own = {key: value for key, value in kept.items() if key not in _KEYS and key != _ASIDE}
     try:
         return {
-            "isolation": "fresh" if kept.get("isolation") == "fresh" else "warm",
+            "isolation": isolation if (isolation := kept.get("isolation")) in get_args(Isolation) else "warm",
+            "launch": str(kept.get("backburner:launch", "")),
             "result_kind": "call_tool_result" if kept.get("result") == "mcp" else "value",
             "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
             "caller": None if caller is None else Caller.from_dict(caller),
@@ -122,6 +130,15 @@ def _from_meta_json(text: str) -> dict[str, Any]:
         }
     except (AttributeError, KeyError, TypeError):
         return {"meta": kept}  # an earlier release let callers have these keys for something else
+
+
+_said_shortly = lru_cache(maxsize=256)(_said)
+
+
+def launch_of(meta_json: str) -> str:
+    """The launch of the task that says this; empty when it has none."""
+    launch: str = _from_meta_json(meta_json).get("launch", "")
+    return launch
 
 
 def task(row: Row) -> Task:

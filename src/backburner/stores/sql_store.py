@@ -199,6 +199,9 @@ class SqlStore(ABC):
     def pack_logs(self, finished_before: int, limit: int = 100) -> list[str]:
         return self._write(lambda tx: keeping.pack_logs(tx, finished_before, limit))
 
+    def launches(self) -> set[str]:
+        return self._read(keeping.launches)
+
     def forget_runtimes(self, keep: int = 500) -> int:
         return self._write(lambda tx: keeping.forget_runtimes(tx, keep))
 

@@ -82,6 +82,7 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         owner=new.owner,
         tool_name=new.tool_name,
         target=new.target,
+        launch=new.launch,
         queue=new.queue,
         state=State.QUEUED,
         priority=new.priority,

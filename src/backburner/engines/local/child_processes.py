@@ -1,4 +1,4 @@
-"""The supervisor's ends of its child processes: a zygote for each app, and the runners that it forked."""
+"""The supervisor's ends of its child processes: zygotes, and the runners that they forked."""
 
 from __future__ import annotations
 
@@ -7,23 +7,27 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import os
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
 from ...target import known_files
-from ...task import TaskError
+from ...task import Task, TaskError
 from . import linux
 from .confinement import Confinement
 from .hold import Hold
+from .launches import Launch
 from .wire import LARGEST_MESSAGE, MessageReader, NotAMessage, encode
+
+log = logging.getLogger("backburner.supervisor")
 
 _PIPE_SIZE = 1 << 18
 _READ_SIZE = 1 << 16
@@ -172,14 +176,37 @@ class _OnlyFromRunner:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a zygote stands for: an app, and the launch that it is imported with.
+
+    It has imported the app itself, or each of its runners does it `anew`.
+    """
+
+    target: str
+    launch: str = ""
+    anew: bool = False
+
+    @classmethod
+    def of(cls, task: Task) -> Origin:
+        return cls(task.target, task.launch, anew=task.isolation == "spawn")
+
+
 class ZygoteProcess:
     """The supervisor's end of one zygote process. `broken` is why the app cannot be imported."""
 
     def __init__(
-        self, target: str, supervisor_id: str, clock: Clock, hold: Hold, largest_message: int
+        self,
+        origin: Origin,
+        launch: Launch,
+        supervisor_id: str,
+        clock: Clock,
+        hold: Hold,
+        largest_message: int,
     ) -> None:
         """`largest_message` is how much its runners may say at once, in bytes."""
-        self.target = target
+        self.origin = origin
+        self.target = target = origin.target
         self.started_at = clock.steady_ms()
         self._hold = hold
         self.broken: TaskError | None = None
@@ -197,18 +224,26 @@ class ZygoteProcess:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.setblocking(False)
         fd = theirs.fileno()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "backburner.engines.local.zygote", str(fd), target],
-            pass_fds=[fd],
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, linux.SUPERVISOR_VARIABLE: supervisor_id},
-            start_new_session=True,
-        )
+        module = ("-P", "-m", "backburner.engines.local.zygote", str(fd))
+        how = ("anew" if origin.anew else "forked", launch.launch_id)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = subprocess.Popen(
+                [launch.python, *module, target, *how, *launch.arguments],
+                pass_fds=[fd],
+                stdin=subprocess.DEVNULL,
+                env={**launch.environment(), linux.SUPERVISOR_VARIABLE: supervisor_id},
+                cwd=launch.working_folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:  # its control socket has ended then, and will be seen to
+            self.broken = app_not_loaded(target, f"{launch.python}, which it was submitted with: {error}")
         theirs.close()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """0 for one that did not start."""
+        return 0 if self._process is None else self._process.pid
 
     def fork(self, tenant: str, confinement: Confinement | None, on_full: OnFull) -> RunnerProcess:
         """A new runner for tasks of this tenant; it can be given work when it is `ready`."""
@@ -260,7 +295,9 @@ class ZygoteProcess:
             message = json.loads(data)  # from our own code: there is no tool in a zygote
             if "ready" in message:
                 self.ready = True
-                self._stamps = {file: _stamp(file) for file in message["files"]}
+                self.watch(message["files"])
+                if message["warning"]:
+                    log.warning("%s: %s", self.target, message["warning"])
                 self.tell_hold()
                 for runner in self._waiting:
                     self._request(runner)
@@ -271,6 +308,10 @@ class ZygoteProcess:
                 self.runners[message["forked"]].pid = message["pid"]
             elif "exited" in message:
                 on_exit(self.runners.pop(message["exited"]), message["code"])
+
+    def watch(self, files: list[str]) -> None:
+        """The app consists of these."""
+        self._stamps = {file: _stamp(file) for file in files}
 
     def files_changed(self) -> bool:
         """Whether the app on disk is another one than this. Spends no more than its share on looking."""
@@ -284,14 +325,16 @@ class ZygoteProcess:
 
     def kill(self) -> None:
         """End it at once. Its runners die with it; what they leave behind is its parent's."""
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def close(self) -> None:
         """End it, and with it all its runners."""
         self.control.close()
         try:
-            self._process.wait(_CLOSE_S if self.ready else 0)
+            if self._process is not None:
+                self._process.wait(_CLOSE_S if self.ready else 0)
         except subprocess.TimeoutExpired:
             self.kill()
         for runner in self.runners.values():

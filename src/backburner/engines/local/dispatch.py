@@ -75,6 +75,11 @@ class Dispatch:
         else:
             self._timers.soon("look", self._clock.steady_ms() + LOOK_FOR_RUNNER_MS)
 
+    def app_did_not_load(self, worker: WorkerSlot, error: TaskError) -> None:
+        if worker.attempt is not None:
+            self.finish(worker, worker.attempt, Failed(error))
+            self.begin_next(worker)
+
     def _send(self, worker: WorkerSlot, attempt: LeasedAttempt, runner: RunnerProcess) -> None:
         now = self._clock.steady_ms()
         attempt.begin(now, self._clock.now_ms(), runner.pid)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from ...config import Settings
@@ -42,12 +43,21 @@ class LocalEngine:
     name = "local"
 
     def __init__(
-        self, settings: Settings, data_dir: Path, target: str, store: Store, *, temporary: bool = False
+        self,
+        settings: Settings,
+        data_dir: Path,
+        target: str,
+        store: Store,
+        *,
+        launch: Callable[[], str] = str,
+        temporary: bool = False,
     ) -> None:
+        """`launch` gives what this process stands on, as its tasks name it."""
         self._settings = dataclasses.replace(settings, data_dir=str(data_dir))
         self._data_dir = data_dir
         self._target = target
         self._store = store
+        self._launch = launch
         self._temporary = temporary
         self._guard: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -181,7 +191,7 @@ class LocalEngine:
 
         Returns when it is ready. Raises EngineError, with its last words, when it ends before.
         """
-        config = {"settings": self._settings.to_json(), "targets": [self._target]}
+        config = {"settings": self._settings.to_json(), "warm": [(self._target, self._launch())]}
         log_fd = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._child = subprocess.Popen(

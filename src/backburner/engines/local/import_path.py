@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _PATH, _KEPT = "PYTHONPATH", "BACKBURNER_PYTHONPATH"
 
 
-def environment() -> dict[str, str]:
-    """An environment for another Python that finds what this one finds."""
-    path = os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path)
-    return {_KEPT: os.environ.get(_PATH, ""), **os.environ, _PATH: path}
+def environment(
+    variables: Mapping[str, str] | None = None, path: Iterable[str] | None = None
+) -> dict[str, str]:
+    """An environment for another Python that finds what one with these finds; else what this one finds."""
+    variables = os.environ if variables is None else variables
+    folders = os.pathsep.join(folder or str(Path.cwd()) for folder in (sys.path if path is None else path))
+    return {_KEPT: variables.get(_PATH, ""), **variables, _PATH: folders}
 
 
 def restore_environment() -> None:

@@ -7,6 +7,7 @@ import ctypes
 import logging
 import socket
 import sys
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, TextIO
 
@@ -22,18 +23,32 @@ _CONSOLE = ("<stdout>", "<stderr>")
 _libc = ctypes.CDLL(None)
 
 
-def serve(work: socket.socket, steer: socket.socket, tools: Registry) -> None:
-    """Run what comes over `work` until it ends; `steer` brings cancels and replies meanwhile."""
+def serve(
+    work: socket.socket,
+    steer: socket.socket,
+    tools: Registry,
+    *,
+    files: Sequence[str] | None = None,
+    warning: str = "",
+) -> None:
+    """Run what comes over `work` until it ends; `steer` brings cancels and replies meanwhile.
+
+    `files` are those of the app, if this process has imported it for itself. The first task's log gets
+    the `warning`.
+    """
     execution = Execution()
     supervisor = SupervisorLink(work, steer)
     supervisor.listen(execution)
     _capture_output(supervisor)
     state = RunnerState()
-    supervisor.send("hello", {})
+    supervisor.send("hello", {} if files is None else {"files": files})
     for kind, body in MessageReader(work).each():
         if kind == "run":
             assignment = Assignment.from_json(body)
             channel = supervisor.channel(assignment.task_id, assignment.attempt)
+            if warning:
+                channel.log("warning", warning)
+                warning = ""
             outcome = copy_context().run(_run, assignment, tools, execution, channel)
             _flush()
             outcome["spent"] = not state.restore()

@@ -106,6 +106,24 @@ def parse(kind: str, body: Mapping[str, Any], lease: Lease) -> RunnerMessage:
     return message
 
 
+def parse_hello(body: Mapping[str, Any], imports: bool) -> list[str] | None:
+    """What a runner says when it is ready: nothing, or the files of the app, if it `imports` that itself."""
+    words = _Words("hello", body)
+    files = words.take("files") if imports else None
+    if imports and not (isinstance(files, list) and all(isinstance(file, str) for file in files)):
+        raise words.wrong("files", "a list of files")
+    words.expect_no_more()
+    return files
+
+
+def parse_broken(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Why a runner that imports the app itself could not, and the traceback."""
+    words = _Words("broken", {name: json_text.storable(str(text)) for name, text in body.items()})
+    said = words.text("broken"), words.text("details")
+    words.expect_no_more()
+    return said
+
+
 class _Words:
     """The parts of a message; each is checked as it is taken."""
 

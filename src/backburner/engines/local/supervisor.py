@@ -65,7 +65,7 @@ class Supervisor:
         self._hold = hold = Hold(counts_sleep=store.shared)
         isolation = Isolation(settings, store.url, data_dir)
         self._workers = workers = Workers(
-            source.slots, settings, supervisor_id, self._selector, clock, hold, watchdog, isolation
+            source.slots, settings, supervisor_id, self._selector, clock, hold, watchdog, isolation, data_dir
         )
         self._dispatch = dispatch = Dispatch(workers, batch, timers, pace, removal, clock, settings, folder)
         workers.report_to(dispatch)
@@ -78,13 +78,13 @@ class Supervisor:
         self,
         background: Sequence[BackgroundWork] = (),
         *,
-        warm: Sequence[str] = (),
+        warm: Sequence[tuple[str, str]] = (),
         on_ready: Callable[[], object] = lambda: None,
     ) -> bool:
         """Work until the end; leaves no process behind.
 
-        `background` goes on beside it. The apps of the targets in `warm` are imported before there
-        is a task for them. `on_ready` is called when tasks can be taken. Gives back whether there
+        `background` goes on beside it. The apps of the targets and launches in `warm` are imported before
+        there is a task for them. `on_ready` is called when tasks can be taken. Gives back whether there
         was nothing left to do; else it was told to stop.
         """
         beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
@@ -97,8 +97,8 @@ class Supervisor:
                 for work in beside:
                     work.start()
                 on_ready()
-                for target in warm:
-                    self._workers.warm(target)
+                for target, launch in warm:
+                    self._workers.warm(target, launch)
                 while not self._is_over():
                     self._turn()
                 # Who takes over from one that failed, or was superseded, finds its tasks by its workers.

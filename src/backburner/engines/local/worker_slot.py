@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...task import TaskError
 from .child_processes import RunnerProcess
 from .leased_attempt import LeasedAttempt
 from .runner_messages import RunnerMessage
@@ -47,6 +48,10 @@ class RunnerListener(Protocol):
 
     def runner_is_ready(self, worker: WorkerSlot) -> None:
         """It can be given work."""
+        ...
+
+    def app_did_not_load(self, worker: WorkerSlot, error: TaskError) -> None:
+        """It was to import the app for itself, and could not; it is gone."""
         ...
 
     def runner_said(self, worker: WorkerSlot, attempt: LeasedAttempt, message: RunnerMessage) -> None:

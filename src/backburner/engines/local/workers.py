@@ -8,18 +8,20 @@ import selectors
 import signal
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
 from ...config import Settings
 from ...task import Task, TaskError, Worker
 from . import linux
-from .child_processes import RunnerProcess, ZygoteProcess, app_not_loaded
+from .child_processes import Origin, RunnerProcess, ZygoteProcess, app_not_loaded
 from .confinement import Confinement
 from .hold import Hold
 from .isolation import Isolation
+from .launches import Launch, Launches
 from .leased_attempt import LeasedAttempt
-from .runner_messages import Done, parse
+from .runner_messages import Done, parse, parse_broken, parse_hello
 from .watchdog import Watchdog
 from .wire import NotAMessage
 from .worker_slot import RunnerListener, WorkerSlot
@@ -28,6 +30,9 @@ log = logging.getLogger("backburner.supervisor")
 
 #: How often to look whether a runner gets ready in time.
 LOOK_FOR_RUNNER_MS = 500
+
+#: So many apps are kept imported; the one that was not needed for longest goes first.
+_MOST_ZYGOTES = 8
 
 #: Room in a message for all but its result or checkpoint.
 _SMALL_PARTS = 8_000_000
@@ -46,6 +51,7 @@ class Workers:
         hold: Hold,
         watchdog: Watchdog,
         isolation: Isolation,
+        data_dir: Path,
     ) -> None:
         """`slots` says how many workers each queue gets."""
         self._hold = hold
@@ -59,7 +65,9 @@ class Workers:
         self._isolation = isolation
         self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
-        self._zygotes: dict[str, ZygoteProcess] = {}
+        self._zygotes: dict[Origin, ZygoteProcess] = {}
+        self._launches = Launches(data_dir, own_only=settings.supervisor.environment == "own")
+        self._spawns = settings.isolation.runners == "spawn"
         self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
         # In a message a text is JSON within JSON, where a character may take six bytes.
@@ -110,16 +118,16 @@ class Workers:
 
     # -- getting a runner
 
-    def warm(self, target: str) -> None:
+    def warm(self, target: str, launch: str) -> None:
         """Have the app of a target imported before it is needed."""
-        self._zygote(target)
+        self._zygote(Origin(target, launch, anew=self._spawns))
 
     def runner_for(self, worker: WorkerSlot, task: Task) -> RunnerProcess | TaskError:
         """The worker's runner for a task, which may have to get `ready` first; or why there is none.
 
         It has never served another owner.
         """
-        zygote, runner, tenant = self._zygote(task.target), worker.runner, self._isolation.tenant(task)
+        zygote, runner, tenant = self._zygote(Origin.of(task)), worker.runner, self._isolation.tenant(task)
         if runner is not None and runner.tenant != tenant:
             runner.kill()
         if runner is not None and (runner.zygote is not zygote or runner.tenant != tenant):
@@ -155,18 +163,22 @@ class Workers:
 
         self._selector.register(copy, selectors.EVENT_WRITE, send_rest)
 
-    def _zygote(self, target: str) -> ZygoteProcess:
-        """The app's zygote; a new one when the app's files have changed or the last one went away."""
-        zygote = self._zygotes.get(target)
+    def _zygote(self, origin: Origin) -> ZygoteProcess:
+        """The zygote of an origin; a new one when the app's files have changed or the last one went away."""
+        zygote = self._zygotes.pop(origin, None)
         if zygote is not None and zygote.files_changed():
-            log.info("%s has changed: its runners are replaced", target)
+            log.info("%s has changed: its runners are replaced", origin.target)
             self._retire(zygote)
             zygote = None
         if zygote is None or (zygote.gone and zygote.broken is None):
-            zygote = self._zygotes[target] = ZygoteProcess(
-                target, self._supervisor_id, self._clock, self._hold, self._largest_message
+            launch = self._launches.find(origin.launch) or Launch()
+            zygote = ZygoteProcess(
+                origin, launch, self._supervisor_id, self._clock, self._hold, self._largest_message
             )
             self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._read_zygote(zygote))
+        self._zygotes[origin] = zygote  # as the last: those that were not needed for long come first
+        if len(self._zygotes) > _MOST_ZYGOTES:
+            self._retire(next(iter(self._zygotes.values())))
         return zygote
 
     # -- letting go of runners
@@ -203,6 +215,9 @@ class Workers:
             return
         if runner.requested_at is None:
             self._end_late_import(runner.zygote, now)
+        elif runner.zygote.origin.anew:
+            if now - runner.requested_at >= self._import_timeout_ms:
+                self._end_without_app(worker, runner, self._import_took_too_long())
         elif now - runner.requested_at >= self._patience_ms:
             log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, self._patience_ms)
             runner.requested_at = now
@@ -217,11 +232,23 @@ class Workers:
             log.info("%s has changed while it was imported: it is imported anew", zygote.target)
             zygote.kill()
         elif now - zygote.started_at >= self._import_timeout_ms:
-            limit_s = self._import_timeout_ms / 1000
-            reason = f"its import took longer than {limit_s:g} s (supervisor.import_timeout_s)"
-            zygote.broken = app_not_loaded(zygote.target, reason)
+            zygote.broken = app_not_loaded(zygote.target, self._import_took_too_long())
             log.warning("%s", zygote.broken.message)
             zygote.kill()
+
+    def _import_took_too_long(self) -> str:
+        limit_s = self._import_timeout_ms / 1000
+        return f"its import took longer than {limit_s:g} s (supervisor.import_timeout_s)"
+
+    def _end_without_app(
+        self, worker: WorkerSlot, runner: RunnerProcess, reason: str, details: str = ""
+    ) -> None:
+        """The runner could not import the app for itself."""
+        error = app_not_loaded(runner.zygote.target, reason, details)
+        log.warning("%s", error.message)
+        runner.kill()
+        self.let_go(worker)
+        self._listener.app_did_not_load(worker, error)
 
     def _forget(self, runner: RunnerProcess) -> None:
         if not runner.closed:
@@ -232,8 +259,8 @@ class Workers:
 
     def _retire(self, zygote: ZygoteProcess) -> None:
         """Its idle runners end now, those at work when their task is over; the last one takes it along."""
-        if self._zygotes.get(zygote.target) is zygote:
-            del self._zygotes[zygote.target]
+        if self._zygotes.get(zygote.origin) is zygote:
+            del self._zygotes[zygote.origin]
         if zygote not in self._retired:
             self._retired.append(zygote)
         for runner in list(zygote.runners.values()):
@@ -284,9 +311,13 @@ class Workers:
         if worker is None or runner.messages.ended:
             return
         attempt = worker.attempt
-        if kind == "hello" and not runner.ready and not body:
+        if kind == "hello" and not runner.ready:
+            if (files := parse_hello(body, runner.zygote.origin.anew)) is not None:
+                runner.zygote.watch(files)
             runner.ready = True
             self._listener.runner_is_ready(worker)
+        elif kind == "broken" and not runner.ready and runner.zygote.origin.anew:
+            self._end_without_app(worker, runner, *parse_broken(body))
         elif attempt is None or not attempt.sent:
             raise NotAMessage("it spoke without having been asked")
         else:

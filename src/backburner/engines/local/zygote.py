@@ -1,6 +1,7 @@
 """The zygote: a process that has the app imported and does nothing but fork runners from it.
 
-So a new runner is there in milliseconds, however long the app takes to import. It reaps its
+So a new runner is there in milliseconds, however long the app takes to import. For apps that cannot be
+forked it forks runners that import the app for themselves. It reaps its
 runners, ends what they leave behind, and ends them all when its supervisor is gone or has lost its hold.
 """
 
@@ -16,57 +17,93 @@ import signal
 import socket
 import sys
 import sysconfig
+import threading
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...execution import only_in_this_process
-from ...target import FOR_RUNNER, load
-from . import linux
+from ...target import FOR_RUNNER, known_files, load
+from ...tools import Registry
+from . import launches, linux
 from .confinement import NOT_CONFINED_CODE, Confinement
 from .hold import Hold
 from .import_path import restore_environment
 from .interpreter_state import imported
 from .runner import serve
-from .wire import LARGEST_MESSAGE
+from .wire import LARGEST_MESSAGE, encode
 
 _LONGEST_TEXT = 8_000
+_LONGEST_NAMES = 500
 _FILES_BYTES = 40_000
 _LOOK_EVERY_MS = 1000
 
 
 def main() -> None:
-    """Run as `python -m backburner.engines.local.zygote SOCKET_FD TARGET`."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Run as `python -m backburner.engines.local.zygote SOCKET_FD TARGET forked|anew LAUNCH [ARGUMENT…]`."""
+    fd, target, how, launch, *arguments = sys.argv[1:]
+    control = socket.socket(fileno=int(fd))
     control.set_inheritable(False)
-    target = sys.argv[2]
+    sys.argv[:] = arguments or [*known_files(target), target][:1]
+    launches.standing_on = launch
     linux.die_with_parent(os.getppid())
     linux.adopt_orphans()
     restore_environment()
     os.register_at_fork(after_in_child=control.close)  # only this process is the zygote
-    try:
-        FOR_RUNNER.set(True)
-        with only_in_this_process():
-            app = load(target)
-        FOR_RUNNER.set(False)
-    except BaseException as error:
-        reason = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
-        _send(control, {"broken": reason[:_LONGEST_TEXT], "details": traceback.format_exc()[-_LONGEST_TEXT:]})
-        os._exit(1)  # whatever the app has begun
-    imported()
-    gc.collect()
-    gc.freeze()  # what is imported stays shared between the runners
-    _send(control, {"ready": True, "files": _app_files()})
+    if how == "anew":
+        tools, files, warning = None, known_files(target), ""
+    else:
+        try:
+            tools = _load(target)
+        except BaseException as error:
+            _send(control, _what_broke(error))
+            os._exit(1)  # whatever the app has begun
+        imported()
+        gc.collect()
+        gc.freeze()  # what is imported stays shared between the runners
+        files, warning = _app_files(), _warning_of_threads()
+    _send(control, {"ready": True, "files": files, "warning": warning})
     linux.outlive_parent()  # the control socket tells of its end, and then there is something to do
-    Zygote(control, app.tools).run()
+    Zygote(control, target, tools, warning).run()
+
+
+def _load(target: str) -> Registry:
+    FOR_RUNNER.set(True)
+    with only_in_this_process():
+        app = load(target)
+    FOR_RUNNER.set(False)
+    tools: Registry = app.tools
+    return tools
+
+
+def _what_broke(error: BaseException) -> dict[str, str]:
+    """Why the app cannot be imported, as its supervisor is told; to be asked where the error is handled."""
+    reason = str(error) if isinstance(error, Exception) else f"{type(error).__name__}: {error}"
+    return {"broken": reason[:_LONGEST_TEXT], "details": traceback.format_exc()[-_LONGEST_TEXT:]}
+
+
+def _warning_of_threads() -> str:
+    """What to tell the author of an app whose import has left threads; empty where there are none."""
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    if not threads:
+        return ""
+    return (
+        f"The import of this app has started {', '.join(map(repr, threads))[:_LONGEST_NAMES]}. Threads do not"
+        " live on in runners, which are forked from the process that imports the app, so what waits for one"
+        " waits for ever. Start them in the lifespan or when they are first used, or set"
+        ' isolation="spawn" (docs/processes.md says more).'
+    )
 
 
 class Zygote:
     """The process itself; `child_processes.ZygoteProcess` is its supervisor's end."""
 
-    def __init__(self, control: socket.socket, tools: Any) -> None:
+    def __init__(self, control: socket.socket, target: str, tools: Registry | None, warning: str) -> None:
+        """Without `tools`, each runner imports the app for itself. The `warning` is for the app's author."""
         self._control = control
+        self._target = target
         self._tools = tools
+        self._warning = warning
         self._runners: dict[int, str] = {}
         self._hold = Hold(counts_sleep=False)
         self._not_ours = linux.children()  # the app's own
@@ -156,12 +193,23 @@ class Zygote:
                 Confinement.from_json(confinement).enter()
                 linux.die_with_parent(zygote)  # another user's process has to say it again
                 status = 1
-            serve(socket.socket(fileno=work), socket.socket(fileno=steer), self._tools)
+            self._serve(socket.socket(fileno=work), socket.socket(fileno=steer))
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
+
+    def _serve(self, work: socket.socket, steer: socket.socket) -> None:
+        if self._tools is not None:
+            serve(work, steer, self._tools, warning=self._warning)
+            return
+        try:
+            tools = _load(self._target)
+        except BaseException as error:
+            work.sendall(encode("broken", _what_broke(error)))
+            raise
+        serve(work, steer, tools, files=_app_files())
 
     def _reap(self) -> None:
         """Bury the dead. What a runner leaves behind is gone before its end is told."""

@@ -29,6 +29,9 @@ UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now RETURNING task_id, queue
 -- What was put off at a moment that is still to come was put off by a clock that was set back since.
 UPDATE tasks SET ready_at = NULL WHERE ready_at > :now AND updated_at > :later RETURNING task_id, queue;
 
+-- name: meta_of_unfinished
+SELECT DISTINCT meta_json FROM tasks WHERE state IN ({unfinished});
+
 -- name: expiring
 -- What a worker holds is left alone until it is finished.
 SELECT task_id FROM tasks

@@ -228,3 +228,15 @@ class Keeping(WithWork):
         store.lose(workers=["w1"])
         (again,) = store.claim([QUEUE], ["w2"])
         assert (again.task_id, again.attempt, again.worker_id) == (lease.task_id, 2, "w2")
+
+    # -- launches
+
+    def test_the_launches_of_unfinished_tasks_are_known(self, store: Store, work: Work) -> None:
+        waiting = work.queued(launch="a" * 32, meta={"ticket": 7})
+        work.queued(launch="a" * 32)
+        lease = work.started(launch="b" * 32)
+        work.queued()
+        assert store.launches() == {"a" * 32, "b" * 32}
+        assert (store.get(waiting).launch, store.get(waiting).meta) == ("a" * 32, {"ticket": 7})
+        store.report(lease, Succeeded("1"))
+        assert store.launches() == {"a" * 32}

@@ -1,0 +1,173 @@
+"""Launches: what a process stood on when it submitted tasks, so that their runners stand on the same.
+
+The values may be secrets. They are in files for their owner alone; the store has an id that tells nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ...config import Settings
+from ...json_file import locked, read_json, write_json
+from ...store import Store
+from .import_path import environment
+
+log = logging.getLogger("backburner.launches")
+
+#: Variables that tell of a terminal, a session or a start, and not of what a tool works with: another value
+#: makes no other launch. Ours count by the settings that they make.
+NOISE = (
+    *("_", "PWD", "OLDPWD", "SHLVL", "TERM", "TERM_*", "COLORTERM", "COLUMNS", "LINES", "VTE_VERSION"),
+    *("WINDOWID", "STY", "TMUX", "TMUX_*", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "GPG_TTY"),
+    *("XDG_SESSION_*", "XDG_SEAT", "XDG_VTNR", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID"),
+    *("NOTIFY_SOCKET", "LISTEN_*", "MAINPID", "PYTEST_*", "BACKBURNER_*"),
+)
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_KEPT_UNUSED_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Enough to import an app again as a process of this host did. An empty one is the supervisor's own."""
+
+    launch_id: str = ""
+    host: str = ""
+    executable: str = ""
+    arguments: Sequence[str] = ()
+    folder: str = ""
+    path: Sequence[str] = ()
+    variables: Mapping[str, str] | None = None
+
+    @property
+    def python(self) -> str:
+        return self.executable or sys.executable
+
+    def environment(self) -> dict[str, str]:
+        """For a process that is to import what the one that was launched so does."""
+        return dict(os.environ) if self.variables is None else environment(self.variables, self.path)
+
+    @property
+    def working_folder(self) -> str | None:
+        """Where to start that process; None to stay here, for one that is not there any more."""
+        return self.folder if self.folder and Path(self.folder).is_dir() else None
+
+
+#: In a zygote and its runners: the launch that they stand on, which is that of what they submit themselves.
+standing_on: str | None = None
+
+
+def launches_folder(data_dir: Path) -> Path:
+    return data_dir / "launches"
+
+
+class OwnLaunch:
+    """The launch of this process, for what an app submits. It is taken when it is first asked for."""
+
+    def __init__(self, data_dir: Path, arguments: Sequence[str], version: str, settings: Settings) -> None:
+        """`version` is that of Backburner."""
+        self._folder = launches_folder(data_dir)
+        self._arguments = arguments
+        self._version = version
+        # Where the tasks are kept says nothing of how they run.
+        self._settings = replace(settings, store="", data_dir="", target="").to_json()
+        self._launch: Launch | None = None
+
+    def __call__(self) -> str:
+        """Its id. Its file is there then, and stays while it is used; the id is empty if that cannot be."""
+        if standing_on is not None:
+            return standing_on
+        try:
+            if self._launch is None:
+                self._launch = self._take()
+            file = self._folder / f"{self._launch.launch_id}.json"
+            try:
+                os.utime(file)
+            except FileNotFoundError:
+                write_json(file, asdict(self._launch))
+        except OSError as error:
+            log.warning("Tasks get the environment of their supervisor, for ours cannot be kept: %s", error)
+            return ""
+        return self._launch.launch_id
+
+    def _take(self) -> Launch:
+        path = dict.fromkeys(folder or str(Path.cwd()) for folder in sys.path)
+        launch = Launch(
+            host=socket.gethostname(),
+            executable=sys.executable or "",
+            arguments=[*self._arguments],
+            folder=_working_folder(),
+            path=[*path],
+            variables=dict(os.environ),
+        )
+        counts = {name: value for name, value in os.environ.items() if not _is_noise(name)}
+        stands_for = [asdict(replace(launch, variables=counts)), self._version, self._settings]
+        text = json.dumps(stands_for, sort_keys=True)
+        digest = hmac.new(self._key(), text.encode(), hashlib.sha256).hexdigest()
+        return replace(launch, launch_id=digest[:32])
+
+    def _key(self) -> bytes:
+        """A secret of this folder: without it, nobody can try out which values an id stands for."""
+        file = self._folder / "key.json"
+        with locked(file):
+            if "key" not in (kept := read_json(file)):
+                kept = {"key": secrets.token_hex(32)}
+                write_json(file, kept)
+        return bytes.fromhex(kept["key"])
+
+
+class Launches:
+    """The launches of a data folder, as its supervisor finds them."""
+
+    def __init__(self, data_dir: Path, *, own_only: bool = False) -> None:
+        """`own_only` has everything run on what the supervisor itself stands on."""
+        self._folder = launches_folder(data_dir)
+        self._own_only = own_only
+
+    def find(self, launch_id: str) -> Launch | None:
+        """None for one that is not of this host, or is not there any more."""
+        if self._own_only or not _ID.fullmatch(launch_id):
+            return None
+        try:
+            values = read_json(self._folder / f"{launch_id}.json")
+            launch = Launch(**values) if values else None
+        except (OSError, ValueError, TypeError) as error:
+            log.warning("the launch %s cannot be read: %s", launch_id, error)
+            return None
+        return launch if launch is not None and launch.host == socket.gethostname() else None
+
+    def prune(self, store: Store, *, now: float | None = None) -> None:
+        """Remove what was not used for a day and no unfinished task names. Raises StoreError and OSError."""
+        before = (time.time() if now is None else now) - _KEPT_UNUSED_S
+        unused = [file for file in self._folder.glob("*.json") if _ID.fullmatch(file.stem)]
+        unused = [file for file in unused if file.stat().st_mtime < before]
+        if not unused:
+            return
+        named = store.launches()
+        for file in unused:
+            if file.stem not in named and file.stat().st_mtime < before:
+                file.unlink(missing_ok=True)
+
+
+def _is_noise(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in NOISE)
+
+
+def _working_folder() -> str:
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return ""
