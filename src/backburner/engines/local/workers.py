@@ -19,6 +19,7 @@ from .confinement import Confinement
 from .hold import Hold
 from .isolation import Isolation
 from .leased_attempt import LeasedAttempt
+from .parking import Parking
 from .runner_messages import Done, parse
 from .watchdog import Watchdog
 from .wire import NotAMessage
@@ -59,6 +60,9 @@ class Workers:
         self._isolation = isolation
         self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
+        # Whoever has the worker next would have the same user.
+        most_parked = 0 if settings.isolation.users else settings.supervisor.max_parked
+        self.parking = Parking(self._slots, self._by_runner, self.let_go, most_parked)
         self._zygotes: dict[str, ZygoteProcess] = {}
         self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
@@ -76,9 +80,12 @@ class Workers:
     def __iter__(self) -> Iterator[WorkerSlot]:
         return iter(self._slots)
 
+    def with_parked(self) -> list[WorkerSlot]:
+        return [*self._slots, *self.parking.tasks()]
+
     def attempts(self) -> list[tuple[WorkerSlot, LeasedAttempt]]:
         """Every attempt, with the worker that holds it."""
-        return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
+        return [(worker, attempt) for worker in self.with_parked() for attempt in worker.attempts()]
 
     def retire(self) -> None:
         """From now on, no worker is there but those that have something under way."""
@@ -179,7 +186,7 @@ class Workers:
         self._watchdog.spare(runner)
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._max_tasks_per_runner
-        alone = fresh or self._isolation.for_each_task
+        alone = fresh or worker.parked or self._isolation.for_each_task
         if alone or used_up or runner.spent or runner.zygote in self._retired:
             runner.kill()
             self.let_go(worker)
