@@ -24,10 +24,12 @@ from .errors import InvalidRequest, TaskCancelled
 from .folders import make_private
 from .task import Answer, Artifact, Caller
 from .task_request import check_size, check_text
-from .times import moment
+from .times import duration_s, moment
 
 #: How much a task may ask at once, and how long the names are that it gives.
 MAX_QUESTIONS, MAX_NAME_CHARS = 100, 1000
+#: How long a question may wait for its answer before its default counts.
+LONGEST_TIMEOUT_S = 1e9
 _CHUNK = 1 << 20
 _UNSAFE = re.compile(r"[^\w.()\- ]+")
 
@@ -186,50 +188,93 @@ class TaskContext:
 
     # -- questions
 
-    def ask(self, message: str, schema: Mapping[str, Any] | None = None) -> Answer:
+    def ask(
+        self,
+        message: str,
+        schema: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | str | None = None,
+        default: Mapping[str, Any] | None = None,
+    ) -> Answer:
         """Ask the client, and wait. The task is `input_required` until it answers.
 
-        `schema` is the JSON schema of the answer: an object with plain properties. Raises
-        TaskCancelled when the task is cancelled while it waits.
+        `schema` is the JSON schema of the answer: an object with plain properties. When nobody has answered
+        within `timeout` (seconds, or a text such as "10m"), `default` counts as the answer; without one
+        the question is dismissed (`action` is "cancel"). Raises TaskCancelled when the task is cancelled
+        while it waits, and InvalidRequest for a default that does not fit the schema.
         """
-        return self.ask_all({"answer": (message, schema)})["answer"]
+        defaults = None if default is None else {"answer": default}
+        return self.ask_all({"answer": (message, schema)}, timeout=timeout, defaults=defaults)["answer"]
 
-    def ask_all(self, questions: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> dict[str, Answer]:
-        """Ask several things at once and wait for all the answers: `{key: (message, schema)}`."""
+    def ask_all(
+        self,
+        questions: Mapping[str, tuple[str, Mapping[str, Any] | None]],
+        *,
+        timeout: float | str | None = None,
+        defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> dict[str, Answer]:
+        """Ask several things at once and wait for all the answers: `{key: (message, schema)}`.
+
+        `timeout` is for all of them together; `defaults` has those of some or all, by key.
+        """
         requests = {
             key: ("elicitation/create", elicitation(message, schema))
             for key, (message, schema) in questions.items()
         }
+        timeout_s = None if timeout is None else duration_s(timeout, "timeout")
+        _check_defaults(requests, timeout_s, defaults or {})
         return {
             key: Answer(reply["action"], reply.get("content") if reply["action"] == "accept" else None)
-            for key, reply in self.request_all(requests).items()
+            for key, reply in self.request_all(requests, timeout_s, defaults or {}).items()
         }
 
-    def request_all(self, requests: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-        """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`."""
+    def request_all(
+        self,
+        requests: Mapping[str, tuple[str, Mapping[str, Any]]],
+        timeout_s: float | None = None,
+        defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`.
+
+        When nobody has answered within `timeout_s`, a default is accepted, or the request is dismissed.
+        """
         if not 1 <= len(requests) <= MAX_QUESTIONS:
             raise InvalidRequest(reason=f"from 1 to {MAX_QUESTIONS} questions can be asked at once")
         number = next(self._questions)  # of this thread alone, whoever else asks now
         unique = {key: f"{key}-{self.attempt}-{number}" for key in requests}
         for key in unique.values():
             check_text("a question's key", key, MAX_NAME_CHARS)
-        body = [
+        body: list[dict[str, Any]] = [
             {"key": unique[key], "method": method, "params": dict(params)}
             for key, (method, params) in requests.items()
         ]
+        for each, key in zip(body, requests, strict=True):
+            if defaults and key in defaults:
+                each["default"] = dict(defaults[key])
         json_text.encode(body, "The question")
-        replies = self._channel.request("ask", {"requests": body})
+        replies = self._channel.request("ask", {"requests": body, "timeout_s": timeout_s})
         return {key: replies[unique[key]] for key in requests}
 
-    async def ask_async(self, message: str, schema: Mapping[str, Any] | None = None) -> Answer:
+    async def ask_async(
+        self,
+        message: str,
+        schema: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | str | None = None,
+        default: Mapping[str, Any] | None = None,
+    ) -> Answer:
         """As `ask`, for async tools."""
-        return await asyncio.to_thread(self.ask, message, schema)
+        return await asyncio.to_thread(self.ask, message, schema, timeout=timeout, default=default)
 
     async def ask_all_async(
-        self, questions: Mapping[str, tuple[str, Mapping[str, Any] | None]]
+        self,
+        questions: Mapping[str, tuple[str, Mapping[str, Any] | None]],
+        *,
+        timeout: float | str | None = None,
+        defaults: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> dict[str, Answer]:
         """As `ask_all`, for async tools."""
-        return await asyncio.to_thread(self.ask_all, questions)
+        return await asyncio.to_thread(self.ask_all, questions, timeout=timeout, defaults=defaults)
 
     # -- cancelling
 
@@ -252,6 +297,26 @@ def elicitation(message: str, schema: Mapping[str, Any] | None) -> dict[str, Any
     """The parameters of an `elicitation/create` request."""
     requested = schema or {"type": "object", "properties": {}}
     return {"mode": "form", "message": message, "requestedSchema": dict(requested)}
+
+
+def _check_defaults(
+    requests: Mapping[str, tuple[str, Mapping[str, Any]]],
+    timeout_s: float | None,
+    defaults: Mapping[str, Mapping[str, Any]],
+) -> None:
+    if defaults and timeout_s is None:
+        raise InvalidRequest(reason="a default is for questions with a timeout: say for how long to wait")
+    if timeout_s is not None and timeout_s > LONGEST_TIMEOUT_S:
+        raise InvalidRequest(reason=f"a timeout is at most {LONGEST_TIMEOUT_S:g} s; leave it out to wait on")
+    for key, default in defaults.items():
+        from .schema_check import SchemaCheck
+
+        if key not in requests:
+            raise InvalidRequest(reason=f"there is a default for {key!r}, which is not asked")
+        broken = SchemaCheck(requests[key][1]["requestedSchema"]).complaint(dict(default))
+        if broken is not None:
+            reason = f"the default of {key!r} does not fit its schema: {broken.message}"
+            raise InvalidRequest(reason=reason)
 
 
 def scratch_folder(task_folder: Path, attempt: int) -> Path:

@@ -104,6 +104,12 @@ class SupervisorSettings:
     cancel_grace_s: float = _setting(5.0, "How long a cancelled or overdue tool has before it is killed")
     drain_grace_s: float = _setting(30.0, "How long a supervisor that is told to stop waits for its tasks")
     idle_exit_s: float = _setting(300.0, "When a supervisor without work leaves; 0: never")
+    ask_grace_s: float = _setting(
+        60.0, "How long a task that waits for an answer keeps its worker; then others may have that"
+    )
+    max_parked: int = _setting(
+        32, "How many tasks may wait for answers without a worker, each in its process; more keep theirs"
+    )
     import_timeout_s: float = _setting(300.0, "How long the import of an app may take")
     keeper_interval_s: float = _setting(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = _setting(1000, "When a runner is replaced by a new one")

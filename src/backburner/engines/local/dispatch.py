@@ -12,7 +12,7 @@ from ...task import InputRequest, TaskError
 from .background import FolderRemoval
 from .child_processes import RunnerProcess
 from .confinement import NOT_CONFINED_CODE
-from .leased_attempt import LeasedAttempt, Report
+from .leased_attempt import AskedFor, LeasedAttempt, Report
 from .pace import AHEAD_WAITS_MS, Pace
 from .runner_messages import Asks, Done, HasArtifact, HasCheckpoint, MadeProgress, RunnerMessage
 from .timers import Timers
@@ -51,6 +51,7 @@ class Dispatch:
         self._tasks_folder = tasks_folder
         self._limits = settings.limits
         self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
+        self._ask_grace_ms = int(settings.supervisor.ask_grace_s * 1000)
         self.idle_since = clock.steady_ms()
 
     # -- giving
@@ -118,7 +119,7 @@ class Dispatch:
                 attempt.progressed(progress)
                 self._timers.soon("look", now)
             case Asks():
-                self._take_questions(attempt, message, self._clock.now_ms())
+                self._take_questions(attempt, message, now)
             case HasCheckpoint(number=number, data_json=data_json):
                 self._write_then_reply(worker, attempt, number, Checkpointed(data_json))
             case HasArtifact(number=number, artifact=artifact):
@@ -128,12 +129,17 @@ class Dispatch:
         """The runner waits for the answers, which come with the reply."""
         if len(attempt.asked) >= MAX_QUESTIONS:
             raise NotAMessage("it asks more than anybody can answer")
-        lease = attempt.lease
+        lease, wall_now = attempt.lease, self._clock.now_ms()
         requests = tuple(
-            InputRequest(lease.task_id, each.key, lease.attempt, each.method, each.params, now)
+            InputRequest(lease.task_id, each.key, lease.attempt, each.method, each.params, wall_now)
             for each in asks.questions
         )
-        attempt.asked[asks.number] = [request.key for request in requests]
+        until = None if asks.timeout_s is None else now + int(asks.timeout_s * 1000)
+        otherwise = {each.key: each.otherwise for each in asks.questions}
+        attempt.asked[asks.number] = AskedFor([request.key for request in requests], until, otherwise)
+        attempt.waits_since = now
+        self._timers.soon("look", now + self._ask_grace_ms)
+        self._timers.soon("look", until)
         self._batch.add(attempt.report(Asked(requests)))
 
     def _write_then_reply(

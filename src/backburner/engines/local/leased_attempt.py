@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ...config import LimitSettings
 from ...context import scratch_folder
@@ -23,7 +25,7 @@ from ...reports import (
     TimedOut,
 )
 from ...store import Lease
-from ...task import Progress, TaskError
+from ...task import Action, Progress, TaskError
 from . import linux
 from .runner_messages import Done
 from .task_log import TaskLog
@@ -41,13 +43,23 @@ _SHARE_FOR_WEIGHING = 0.05
 Report = tuple[Lease, list[Change]]
 
 
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """Questions that a runner waits on: their keys, and until when. After that, these answers hold."""
+
+    keys: list[str]
+    until: int | None = None
+    otherwise: Mapping[str, tuple[Action, Any]] = field(default_factory=dict)
+
+
 @dataclass(eq=False)
 class LeasedAttempt:
     """An attempt from its lease to its end, as a supervisor sees it. Its moments are of the steady clock.
 
     `false_starts` counts runners that ended before they could have it. `stopping` is why it is to
-    end, `kill_at` when patience with it ends. `asked` are the questions that its runner waits on:
-    the request's number to the questions' keys. `timeout_at` is the deadline in wall time, to show.
+    end, `kill_at` when patience with it ends. `asked` are the questions that its runner waits on since
+    `waits_since`: the request's number to what was asked; it `has_answers` when only a worker is wanted to
+    go on. `timeout_at` is the deadline in wall time, to show.
     """
 
     lease: Lease
@@ -59,7 +71,9 @@ class LeasedAttempt:
     false_starts: int = 0
     stopping: TaskError | None = None
     kill_at: int | None = None
-    asked: dict[int, list[str]] = field(default_factory=dict)
+    asked: dict[int, AskedFor] = field(default_factory=dict)
+    waits_since: int = 0
+    has_answers: bool = False
     _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)

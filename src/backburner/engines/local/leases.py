@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 
+from ...clock import Clock
 from ...config import Settings
 from ...errors import StoreError, TaskNotFound
 from ...lifecycle import State
@@ -16,6 +18,8 @@ from .timers import Timers
 from .worker_slot import WorkerSlot
 from .workers import Workers
 from .write_batch import WriteBatch
+
+_ANSWER_AGAIN_MS = 500
 
 
 class Leases:
@@ -30,6 +34,7 @@ class Leases:
         timers: Timers,
         outage: StoreOutage,
         hold: Hold,
+        clock: Clock,
         settings: Settings,
     ) -> None:
         self._store = store
@@ -39,6 +44,7 @@ class Leases:
         self._timers = timers
         self._outage = outage
         self._hold = hold
+        self._clock = clock
         self._heartbeat_ms = int(settings.supervisor.heartbeat_s * 1000)
         self._grace_ms = int(settings.supervisor.lease_grace_s * 1000)
 
@@ -87,7 +93,39 @@ class Leases:
             for request in self._store.input_requests(attempt.lease.task_id)
             if request.answered_at is not None
         }
-        for number, keys in list(attempt.asked.items()):
-            if all(key in answered for key in keys) and worker.runner is not None:
+        for number, asked in list(attempt.asked.items()):
+            if not all(key in answered for key in asked.keys):
+                continue
+            at_work = self._workers.parking.unpark(worker) if worker.parked else worker
+            attempt.has_answers = at_work is None
+            if at_work is None:
+                return
+            worker = at_work
+            if worker.runner is not None:
                 del attempt.asked[number]
-                worker.runner.tell("reply", {"number": number, "value": {key: answered[key] for key in keys}})
+                attempt.waits_since = self._clock.steady_ms()
+                answers = {key: answered[key] for key in asked.keys}
+                worker.runner.tell("reply", {"number": number, "value": answers})
+
+    def let_go_on(self, now: int) -> None:
+        """Tasks that were parked and have their answers come before those that have not begun."""
+        parking = self._workers.parking
+        for parked in list(parking.tasks()):
+            attempt = parked.attempt
+            if attempt is not None and attempt.has_answers and parking.free_worker(parked.queue) is not None:
+                self._see_what_is_wanted(parked, attempt, now)
+
+    def answer_for_nobody(self, now: int) -> None:
+        """Give the answers that hold when nobody has answered in time."""
+        for worker, attempt in self._workers.attempts():
+            if not attempt.asked or attempt.stopping is not None or attempt.has_answers:
+                continue
+            limited = [(one.until, one) for one in attempt.asked.values() if one.until is not None]
+            for until, asked in limited:
+                # It is tried again, since the question may not be written yet.
+                self._timers.soon("look", until if until > now else now + _ANSWER_AGAIN_MS)
+                if until <= now:
+                    with contextlib.suppress(StoreError, TaskNotFound):
+                        self._store.answer(attempt.lease.task_id, asked.otherwise)
+            if any(until <= now for until, _ in limited):
+                self._see_what_is_wanted(worker, attempt, now)

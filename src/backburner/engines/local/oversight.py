@@ -40,6 +40,7 @@ class Oversight:
         self._batch = batch
         self._timers = timers
         self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
+        self._ask_grace_ms = int(settings.supervisor.ask_grace_s * 1000)
         self._drain_grace_ms = int(settings.supervisor.drain_grace_s * 1000)
         self._tasks_folder = tasks_folder
         self._drained_at: float | None = None
@@ -91,13 +92,24 @@ class Oversight:
         """Enforce the limits, end what must end, and have written what was said."""
         if self._drained_at is not None and not self._gave_up:
             self._give_up(now, self._drained_at)
-        for worker in self._workers:
+        for worker in self._workers.with_parked():
             attempt = worker.attempt
             if attempt is not None:
                 self._enforce(worker, attempt, now)
+                self._park_if_it_waits(worker, attempt, now)
                 self._timers.soon("look", attempt.look_again_at(now))
                 if (news := attempt.news()) is not None:
                     self._batch.add(news)
+
+    def _park_if_it_waits(self, worker: WorkerSlot, attempt: LeasedAttempt, now: int) -> None:
+        """Others may have the worker of a task that has waited for an answer for its grace."""
+        if worker.parked or not attempt.asked or attempt.stopping is not None:
+            return
+        park_at = attempt.waits_since + self._ask_grace_ms
+        if now < park_at:
+            self._timers.soon("look", park_at)
+        elif self._workers.parking.park(worker):
+            self._timers.soon("claim", now)
 
     def _give_up(self, now: int, drained_at: float) -> None:
         """Hand back what no runner has, and after the grace the rest: once, for its end may take a while."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ... import json_text
-from ...context import MAX_NAME_CHARS, MAX_QUESTIONS, safe_file_name
+from ...context import LONGEST_TIMEOUT_S, MAX_NAME_CHARS, MAX_QUESTIONS, safe_file_name
 from ...errors import InvalidJson
 from ...store import Lease
-from ...task import Artifact, Progress, TaskError
+from ...task import Action, Artifact, Progress, TaskError
 from .wire import NotAMessage
 
 _MAX_NUMBER = 2**53
@@ -49,17 +49,21 @@ class MadeProgress:
 
 @dataclass(frozen=True, slots=True)
 class Question:
+    """`otherwise` is the answer when nobody gives one in time."""
+
     key: str
     method: str
     params: Mapping[str, Any]
+    otherwise: tuple[Action, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """It waits for answers, under this number."""
+    """It waits for answers, under this number, and for so long."""
 
     number: int
     questions: tuple[Question, ...]
+    timeout_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,12 @@ class _Words:
             raise self.wrong(name, "an object that can be kept") from None
         return value
 
+    def optional_object(self, name: str) -> dict[str, Any] | None:
+        if self._left.get(name) is not None:
+            return self.json_object(name)
+        self.take(name)
+        return None
+
     def number(self, name: str) -> int:
         """A whole number that every store can keep, from 0 on."""
         value = self.take(name)
@@ -246,9 +256,15 @@ def _asks(words: _Words) -> Asks:
         parts = _Words("question", each)
         key = parts.text("key", longest=MAX_NAME_CHARS)
         method = parts.text("method", longest=MAX_NAME_CHARS)
-        questions.append(Question(key, method, parts.json_object("params")))
+        params = parts.json_object("params")
+        default = parts.optional_object("default")
+        otherwise: tuple[Action, Any] = ("cancel", None) if default is None else ("accept", default)
+        questions.append(Question(key, method, params, otherwise))
         parts.expect_no_more()
-    return Asks(words.number("number"), tuple(questions))
+    timeout_s = words.measure("timeout_s")
+    if timeout_s is not None and not 0 <= timeout_s <= LONGEST_TIMEOUT_S:
+        raise words.wrong("timeout_s", "a time that can pass")
+    return Asks(words.number("number"), tuple(questions), timeout_s)
 
 
 def _artifact(words: _Words, lease: Lease) -> HasArtifact:

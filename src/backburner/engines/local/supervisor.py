@@ -71,7 +71,7 @@ class Supervisor:
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
         self._claiming = Claiming(source, workers, dispatch, timers, pace, outage, settings)
-        self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, settings)
+        self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, clock, settings)
         self._fenced = self._superseded = False
 
     def run(
@@ -128,6 +128,7 @@ class Supervisor:
             self._watch.mend()
         if self._timers.due("look", now):
             self._oversight.look(now)
+            self._leases.answer_for_nobody(now)
             self._claiming.let_others_have(now)
             if self._source.is_handing_over():
                 self._timers.soon("look", now + _LOOK_FOR_SUCCESSOR_MS)
@@ -139,6 +140,7 @@ class Supervisor:
             self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
 
     def _take_more(self, now: int) -> None:
+        self._leases.let_go_on(now)
         for worker in self._workers:  # one may be free since its attempt was stopped before it began
             self._dispatch.begin_next(worker)
         self._claiming.claim(now)
@@ -188,7 +190,7 @@ class Supervisor:
     def _is_over(self) -> bool:
         if self._superseded:
             return True
-        if self._batch.unwritten or any(worker.load for worker in self._workers):
+        if self._batch.unwritten or any(worker.load for worker in self._workers.with_parked()):
             return False
         if self._oversight.is_draining:
             return not self._source.is_handing_over()

@@ -16,7 +16,8 @@ from .runner_messages import RunnerMessage
 class WorkerSlot:
     """One worker: it runs one task at a time, in a runner that it keeps for the next one.
 
-    `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds.
+    `backlog` are tasks that it has leased ahead; only where tasks are over in milliseconds. One that is
+    `parked` is no worker, but a task that waits for an answer beside them, in its runner.
     """
 
     worker_id: str
@@ -25,6 +26,7 @@ class WorkerSlot:
     runner: RunnerProcess | None = None
     attempt: LeasedAttempt | None = None
     backlog: deque[LeasedAttempt] = field(default_factory=deque)
+    parked: bool = False
 
     @property
     def load(self) -> int:

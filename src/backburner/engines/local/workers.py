@@ -21,6 +21,7 @@ from .hold import Hold
 from .isolation import Isolation
 from .launches import Launch, Launches
 from .leased_attempt import LeasedAttempt
+from .parking import Parking
 from .runner_messages import Done, parse, parse_broken, parse_hello
 from .watchdog import Watchdog
 from .wire import NotAMessage
@@ -65,6 +66,9 @@ class Workers:
         self._isolation = isolation
         self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
+        # Whoever has the worker next would have the same user.
+        most_parked = 0 if settings.isolation.users else settings.supervisor.max_parked
+        self.parking = Parking(self._slots, self._by_runner, self.let_go, most_parked)
         self._zygotes: dict[Origin, ZygoteProcess] = {}
         self._launches = Launches(data_dir, own_only=settings.supervisor.environment == "own")
         self._spawns = settings.isolation.runners == "spawn"
@@ -84,9 +88,12 @@ class Workers:
     def __iter__(self) -> Iterator[WorkerSlot]:
         return iter(self._slots)
 
+    def with_parked(self) -> list[WorkerSlot]:
+        return [*self._slots, *self.parking.tasks()]
+
     def attempts(self) -> list[tuple[WorkerSlot, LeasedAttempt]]:
         """Every attempt, with the worker that holds it."""
-        return [(worker, attempt) for worker in self._slots for attempt in worker.attempts()]
+        return [(worker, attempt) for worker in self.with_parked() for attempt in worker.attempts()]
 
     def retire(self) -> None:
         """From now on, no worker is there but those that have something under way."""
@@ -191,7 +198,7 @@ class Workers:
         self._watchdog.spare(runner)
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._max_tasks_per_runner
-        alone = fresh or self._isolation.for_each_task
+        alone = fresh or worker.parked or self._isolation.for_each_task
         if alone or used_up or runner.spent or runner.zygote in self._retired:
             runner.kill()
             self.let_go(worker)

@@ -85,3 +85,33 @@ class Asking(EngineTests):
         }
         work.service.answer_input(task_id, answers)
         assert work.end(task_id).result == {"Ann": "Ann", "Bob": "Bob"}
+
+    @pytest.mark.parametrize(
+        ("default", "result"),
+        [
+            ({"name": "Ann"}, {"action": "accept", "content": {"name": "Ann"}}),
+            (None, {"action": "cancel", "content": None}),
+        ],
+    )
+    def test_a_question_that_nobody_answers_in_time_is_over(
+        self, work: Work, default: dict[str, str] | None, result: dict[str, Any]
+    ) -> None:
+        task_id = work.submit("ask_for_a_while", timeout=0.1, default=default)
+        assert work.end(task_id).result == result
+        assert work.service.status(task_id).questions == ()
+        assert work.trail(task_id) == ["submit", "claim", "start", "ask", "answer", "succeed"]
+
+    def test_each_of_several_questions_has_its_own_default(self, work: Work) -> None:
+        task = work.run("ask_two_for_a_while")
+        assert task.result == {"first": ["accept", {"name": "Ann"}], "last": ["cancel", None]}
+
+    def test_an_answer_in_time_counts_and_not_the_default(self, work: Work) -> None:
+        task_id = work.submit("ask_for_a_while", timeout=60, default={"name": "Ann"})
+        (key,) = self.asked(work, task_id)
+        work.service.answer_input(task_id, {key: {"action": "accept", "content": {"name": "Bob"}}})
+        assert work.end(task_id).result == {"action": "accept", "content": {"name": "Bob"}}
+
+    def test_a_default_that_is_no_answer_is_refused(self, work: Work) -> None:
+        error = work.run("ask_for_a_while", timeout=60, default={"name": 3}).error
+        assert error is not None
+        assert "does not fit its schema" in error.message

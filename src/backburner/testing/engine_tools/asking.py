@@ -27,6 +27,19 @@ async def ask_name_async(ctx: TaskContext) -> dict[str, Any]:
 
 
 @app.tool
+def ask_for_a_while(timeout: float, default: dict[str, Any] | None, ctx: TaskContext) -> dict[str, Any]:
+    answer = ctx.ask("What is your name?", _NAME_SCHEMA, timeout=timeout, default=default)
+    return {"action": answer.action, "content": answer.content}
+
+
+@app.tool
+def ask_two_for_a_while(ctx: TaskContext) -> dict[str, Any]:
+    questions = {"first": ("First name?", _NAME_SCHEMA), "last": ("Last name?", None)}
+    answers = ctx.ask_all(questions, timeout="300ms", defaults={"first": {"name": "Ann"}})
+    return {key: [answer.action, answer.content] for key, answer in answers.items()}
+
+
+@app.tool
 def ask_at_length(words: str, ctx: TaskContext) -> int:
     """Ask with so many words of input that it takes a while to hand the task over."""
     ctx.ask("What is your name?", _NAME_SCHEMA)
