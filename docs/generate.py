@@ -48,7 +48,10 @@ Each setting is taken from the first place that has it:
    export BACKBURNER_HTTP__ALLOWED_HOSTS='["lab.example"]'
    ```
 
-3. the file `backburner.toml`, or the one that `BACKBURNER_CONFIG` names: a group is a table
+   A name that is nearly one of these is refused; `backburner doctor` lists others that nobody reads.
+
+3. the file `backburner.toml`, or the one that `BACKBURNER_CONFIG` names and that must be there: a group is a
+   table
 
    ```toml
    store = "sqlite:///lab.db"
@@ -125,8 +128,12 @@ Every verb that works with tasks takes these:
 |---|---|
 {common}
 
+A task is named by its id, or by how its id begins if no other begins so, with `tsk_` or without. An owner is
+named as tokens name it, such as `alice`; without `--owner` it is `local`, who is everybody without a token.
+
 So `export BACKBURNER_TARGET=lab.py`, or a `backburner.toml` with `target = "lab.py"`, saves the typing.
-With a store alone every verb works that needs no tools; `submit`, `call`, `tools` and `worker` need the app.
+With a store alone every verb works that needs no tools; `submit`, `call`, `tools`, `serve` and `worker` need
+the app.
 
 ## Output
 

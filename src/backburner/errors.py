@@ -99,6 +99,24 @@ class TaskNotFound(BackburnerError):
     code = "task_not_found"
 
 
+class AmbiguousTask(BackburnerError):
+    """More than one task id begins with {beginning!r}: {candidates}. Write more of the one that you mean."""
+
+    code = "task_ambiguous"
+
+
+class AmbiguousOwner(BackburnerError):
+    """More than one owner is called {name!r}. Name the one that you mean in full: {candidates}."""
+
+    code = "owner_ambiguous"
+
+
+class UnknownToken(BackburnerError):
+    """There is no token named {name!r} in {path}."""
+
+    code = "unknown_token"
+
+
 class ArtifactNotFound(BackburnerError):
     """There is no artifact {artifact_id!r} that you may see."""
 

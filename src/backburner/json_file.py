@@ -1,4 +1,4 @@
-"""Small JSON files that programs share: replaced in one step, behind a lock, for their owner alone."""
+"""Small files that programs share, of JSON mostly: replaced in one step, behind a lock, private."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, value: dict[str, Any], *, synced: bool = True) -> None:
     """Replace the file in one step; only its owner can read it."""
+    write_private(path, json.dumps(value, indent=1), synced=synced)
+
+
+def write_private(path: Path, text: str, *, synced: bool = True) -> None:
+    """As `write_json`, of any text."""
     make_private(path.parent)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1)
+            file.write(text)
             file.flush()
             if synced:
                 os.fsync(file.fileno())

@@ -182,6 +182,10 @@ class Store(Protocol):
         """The owner's task with this external id, if there is one."""
         ...
 
+    def ids(self, beginning: str, owner: str | None = None, limit: int = 10) -> list[str]:
+        """The first task ids that begin so, in their order; `beginning` is part of an id."""
+        ...
+
     def page(self, query: TaskQuery) -> list[Task]:
         """One page of tasks, newest first."""
         ...
@@ -213,6 +217,10 @@ class Store(Protocol):
     def queue_depths(self) -> list[QueueDepth]: ...
 
     def count_states(self, owner: str | None = None) -> dict[State, int]: ...
+
+    def count_owners(self) -> dict[str, int]:
+        """How many tasks each owner has."""
+        ...
 
     # steering a task
 

@@ -31,6 +31,7 @@ _RANDOM_BITS = 5 * _RANDOM_CHARS
 _ID_BYTES = 25  # base 32 turns five bytes into eight characters, so four characters are spare
 _SPARE_BITS = 20
 _TASK_ID = re.compile(rf"tsk_[{_ALPHABET}]{{{_TIME_CHARS + _RANDOM_CHARS}}}")
+_BEGINNING = re.compile(rf"(?:tsk_)?([{_ALPHABET}]{{1,{_TIME_CHARS + _RANDOM_CHARS}}})", re.IGNORECASE)
 
 
 def new_task_id(now_ms: int) -> str:
@@ -49,9 +50,21 @@ def _task_id(ms: int, chance: int) -> str:
     return "tsk_" + chars.translate(_CROCKFORD).decode()
 
 
+def ids_that_begin(text: str) -> tuple[str, str]:
+    """The first and the last that a task id which begins so can be."""
+    chars = len("tsk_") + _TIME_CHARS + _RANDOM_CHARS
+    return text.ljust(chars, _ALPHABET[0]), text.ljust(chars, _ALPHABET[-1])
+
+
 def is_task_id(text: str) -> bool:
     """Whether `text` has the form of a task id; says nothing about such a task being there."""
     return _TASK_ID.fullmatch(text) is not None
+
+
+def beginning_of_id(text: str) -> str | None:
+    """What ids begin with for which `text` is short: in capitals, `tsk_` put before it. None if none can."""
+    found = _BEGINNING.fullmatch(text)
+    return None if found is None else f"tsk_{found[1].upper()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from backburner import Backburner, Task, TaskService, open_store
 from backburner.target import load
 from tests import services
 from tests.deployment import foreign_environment
+from tests.pseudo_terminal import OnTerminal
 
 HERE = Path(__file__).parent
 COMMAND = [str(Path(sys.executable).with_name("backburner"))]
@@ -71,13 +72,24 @@ class Lab:
             text=True,
         )
 
+    def terminal(self, *words: str, **environment: str) -> OnTerminal:
+        """Begin a verb on a terminal of 80 columns."""
+        return OnTerminal([*COMMAND, *words], self.folder, {**self.environment, **environment})
+
     def submit(self, tool_name: str, *, owner: str = "local", **inputs: str | int) -> str:
         """Submit without the command line, and without starting anybody to work."""
+        (task_id,) = self.submit_many(tool_name, 1, owner=owner, **inputs)
+        return task_id
+
+    def submit_many(
+        self, tool_name: str, count: int, *, owner: str = "local", **inputs: str | int
+    ) -> list[str]:
+        """As `submit`, so many times."""
         target = f"file:{self.folder}/lab.py#lab"
         app: Backburner = load(target)
-        with contextlib.closing(open_store(self.url)) as store:
+        with contextlib.closing(open_store(self.url, synchronous="normal")) as store:
             service = TaskService(store, app.tools, app.settings, target=target)
-            return service.submit(tool_name, inputs, owner=owner).task_id
+            return [service.submit(tool_name, inputs, owner=owner).task_id for _ in range(count)]
 
     def task(self, task_id: str) -> Task:
         with contextlib.closing(open_store(self.url)) as store:

@@ -55,6 +55,11 @@ def speak() -> str:
 
 
 @bb.tool
+def report(ctx: TaskContext) -> None:
+    ctx.log("first\nsecond\x1b[2J", level="warning")
+
+
+@bb.tool
 def ask(ctx: TaskContext) -> str:
     schema = {"type": "object", "properties": {"element": {"type": "string"}}, "required": ["element"]}
     answer = ctx.ask("Which element?", schema)

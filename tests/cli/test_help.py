@@ -28,7 +28,7 @@ def verbs() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in verbs() if name not in ("serve", "demo", "bridge")])
+@pytest.mark.parametrize("name", [name for name in verbs() if name not in ("demo", "bridge")])
 def test_the_help_of_every_verb_teaches_by_example(name: str) -> None:
     text, examples = examples_of(verbs()[name])
     assert text

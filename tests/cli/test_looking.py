@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -151,3 +153,45 @@ def test_places_that_are_wrong_are_told_apart(lab: Lab) -> None:
 def test_the_place_can_come_from_the_settings_file(lab: Lab) -> None:
     (lab.folder / "backburner.toml").write_text('target = "lab.py"\n')
     assert "relax" in lab.run("tools", BACKBURNER_TARGET="").stdout
+
+
+@pytest.mark.slow
+def test_a_log_record_of_several_lines_is_printed_as_lines(lab: Lab, worker: Worker) -> None:
+    called = lab.run("call", "report")
+    assert "first\nsecond\\x1b[2J\n" in called.stderr
+    (task,) = lab.json("ls")["tasks"]
+    assert lab.run("logs", task["task_id"]).stdout == "first\nsecond\\x1b[2J\n"
+    stamped = lab.run("logs", task["task_id"], "--timestamps").stdout
+    assert re.fullmatch(r"([\d:.]{12}) first\n\1 second\\x1b\[2J\n", stamped)
+
+
+@pytest.mark.slow
+def test_since_is_local_time(lab: Lab) -> None:
+    task_id = lab.submit("add", a=1)
+    submitted = datetime.fromtimestamp(lab.task(task_id).submitted_at / 1000, UTC)
+    for zone, hours in (("UTC", 0), ("Etc/GMT-5", 5), ("Etc/GMT+7", -7)):  # POSIX counts the other way round
+        there = (submitted + timedelta(hours=hours)).replace(tzinfo=None)
+        before, after = there - timedelta(minutes=1), there + timedelta(minutes=1)
+        assert len(lab.json("ls", "--since", before.isoformat(), TZ=zone)["tasks"]) == 1
+        assert lab.json("ls", "--since", f"{after:%Y-%m-%d %H:%M:%S}", TZ=zone)["tasks"] == []
+        utc = submitted - timedelta(minutes=1)
+        assert len(lab.json("ls", "--since", utc.isoformat(), TZ=zone)["tasks"]) == 1
+    assert len(lab.json("ls", "--since", "10m")["tasks"]) == 1
+    assert lab.run("ls", "--since", "yesterday").returncode == 2
+
+
+@pytest.mark.slow
+def test_a_mistyped_variable_and_a_missing_settings_file_are_told(lab: Lab) -> None:
+    for variable, reason in (
+        ({"BACKBURNER_STROE": "sqlite:///other.db"}, "BACKBURNER_STORE may be meant"),
+        ({"BACKBURNER_TARGETS": "lab.py"}, "BACKBURNER_TARGET may be meant"),
+        ({"BACKBURNER_CONFIG": "nowhere.toml"}, "there is no file nowhere.toml"),
+    ):
+        done = lab.run("ls", **variable)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert reason in done.stderr
+    assert lab.run("ls", BACKBURNER_OF_SOMEBODY_ELSE="1").returncode == 0
+    found = lab.json("doctor", BACKBURNER_OF_SOMEBODY_ELSE="1")["findings"]
+    assert [one["message"] for one in found if one["check"] == "variables"] == [
+        "nobody reads BACKBURNER_OF_SOMEBODY_ELSE"
+    ]

@@ -19,7 +19,8 @@ from mcp.shared.exceptions import MCPError
 
 from backburner.errors import ConfigError
 from backburner.mcp.serving.run import check_bind, split_address
-from backburner.mcp.serving.tokens import JwtTokens, StaticTokens, hash_token
+from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.serving.tokens import JwtTokens, StaticTokens
 from tests.deployment import Deployment
 from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
 from tests.services import wait_until

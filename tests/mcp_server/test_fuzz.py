@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from backburner.mcp.serving.tokens import hash_token
+from backburner.mcp.serving.token_file import hash_token
 from backburner.task import new_task_id
 from tests.deployment import Deployment
 from tests.mcp_server.json_texts import ANYTHING, EXTREMES, Texts, object_text, texts_for

@@ -25,10 +25,10 @@ def add_to(app: typer.Typer) -> None:
     verb(
         app,
         examples=[
-            "backburner answer tsk_01J8WQ6JY7… name=copper confirm=true",
-            "backburner answer tsk_01J8WQ6JY7…            # shows what is asked; on a terminal, asks you",
-            "backburner answer tsk_01J8WQ6JY7… --decline",
-            'backburner answer tsk_01J8WQ6JY7… --question basis-1-2 -i \'{"basis": "def2"}\'',
+            "backburner answer tsk_01J8WQ6JY7 name=copper confirm=true",
+            "backburner answer tsk_01J8WQ6JY7            # shows what is asked; on a terminal, asks you",
+            "backburner answer tsk_01J8WQ6JY7 --decline",
+            'backburner answer tsk_01J8WQ6JY7 --question basis-1-1 -i \'{"basis": "def2"}\'',
         ],
     )(answer)
 

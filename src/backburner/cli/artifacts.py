@@ -41,16 +41,16 @@ def add_to(app: typer.Typer) -> None:
         group,
         "ls",
         examples=[
-            "backburner artifacts tsk_01J8WQ6JY7… -t lab.py",
-            "backburner artifacts ls tsk_01J8WQ6JY7… --json",
+            "backburner artifacts tsk_01J8WQ6JY7 -t lab.py",
+            "backburner artifacts ls tsk_01J8WQ6JY7 --json",
         ],
     )(list_artifacts)
     verb(
         group,
         "get",
         examples=[
-            "backburner artifacts get tsk_01J8WQ6JY7… -t lab.py              # all of them, to this folder",
-            "backburner artifacts get tsk_01J8WQ6JY7… opt.traj -o results/",
+            "backburner artifacts get tsk_01J8WQ6JY7 -t lab.py              # all of them, to this folder",
+            "backburner artifacts get tsk_01J8WQ6JY7 opt.traj -o results/",
         ],
     )(get_artifacts)
     app.add_typer(group, name="artifacts", rich_help_panel="Tasks")

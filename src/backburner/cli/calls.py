@@ -77,8 +77,8 @@ def add_to(app: typer.Typer) -> None:
     verb(
         app,
         examples=[
-            "backburner watch tsk_01J8WQ6JY7… -t lab.py",
-            "backburner watch tsk_01J8WQ6JY7… --timeout 30s   # exit code 5 when it is not finished then",
+            "backburner watch tsk_01J8WQ6JY7 -t lab.py",
+            "backburner watch tsk_01J8WQ6JY7 --timeout 30s   # exit code 5 when it is not finished then",
         ],
     )(watch)
 

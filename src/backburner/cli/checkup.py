@@ -44,6 +44,7 @@ class Finding:
 def examine(where: Where) -> Iterator[Finding]:
     """All checks in order. Without a store there is nothing more to look at."""
     yield _versions()
+    yield from _variables()
     try:
         place = open_place(where)
     except typer.BadParameter:
@@ -93,6 +94,14 @@ def _versions() -> Finding:
 
     message = f"backburner {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     return Finding("versions", "ok", message)
+
+
+def _variables() -> Iterator[Finding]:
+    from ..config.reading import unknown_variables
+
+    if unknown := unknown_variables(os.environ):
+        message = f"nobody reads {', '.join(unknown)}"
+        yield Finding("variables", "warning", message, "docs/settings.md has the names; unset the others.")
 
 
 def _store_advice(error: StoreError) -> str:

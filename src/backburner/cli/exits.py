@@ -25,14 +25,14 @@ MEANINGS = {
     Exit.OK: "it went well",
     Exit.TASK_FAILED: "the task failed, timed out or was cancelled; of `status`: there is no supervisor",
     Exit.USAGE: "the command is not right: an unknown option or tool, inputs that do not fit",
-    Exit.NOT_FOUND: "there is no such task or artifact, or it is not yours",
+    Exit.NOT_FOUND: "there is no such task, artifact or token, or it is not yours",
     Exit.TROUBLE: "trouble with the store, the engine or a queue that is full",
     Exit.UNFINISHED: "the time is over and the task is not finished; it goes on",
     Exit.INTERRUPTED: "Ctrl-C; tasks go on",
 }
 
 _KINDS: tuple[tuple[Exit, tuple[type[errors.BackburnerError], ...]], ...] = (
-    (Exit.NOT_FOUND, (errors.TaskNotFound, errors.ArtifactNotFound)),
+    (Exit.NOT_FOUND, (errors.TaskNotFound, errors.ArtifactNotFound, errors.UnknownToken)),
     (Exit.UNFINISHED, (errors.NotFinished,)),
     (Exit.TROUBLE, (errors.StoreError, errors.EngineError, errors.QueueFull)),
 )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..lifecycle import TERMINAL, State
+from ..lifecycle import State
+from ..short_names import owner_name, short_id
 from ..terminal_text import printable
-from .completion import complete_state, complete_tool
+from .filters import Active, Parent, Since, States, Tags, Tool, filters
 from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .records import status_record
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _REDRAW_S = 0.25
 _LOOK_AGAIN_S = 1.0
+#: On a narrower terminal, the ids in a list are shortened.
+_ROOM_FOR_WHOLE_IDS = 110
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,67 +43,56 @@ def add_to(app: typer.Typer) -> None:
 
 def list_tasks(
     place: Place,
-    states: Annotated[
-        list[str] | None,
-        typer.Option("--state", metavar="STATE", help="May be repeated", autocompletion=complete_state),
-    ] = None,
-    active: Annotated[bool, typer.Option("--active", help="Only tasks that are not finished")] = False,
-    tool: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tasks of this tool", autocompletion=complete_tool)
-    ] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="TAG", help="With any of these tags; may be repeated")
-    ] = None,
-    parent: Annotated[str | None, typer.Option(metavar="TASK_ID", help="Tasks that this one started")] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Submitted in the last 2h, 3d …, or after an ISO 8601 time"),
-    ] = None,
+    states: States = None,
+    active: Active = False,
+    tool: Tool = None,
+    tags: Tags = None,
+    parent: Parent = None,
+    since: Since = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many")] = 20,
     cursor: Annotated[str | None, typer.Option(help="Go on where a page ended (next_cursor)")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show what changes")] = False,
 ) -> None:
     """List tasks, newest first."""
-    wanted: list[str] = list(states or [])
-    if active:
-        wanted += [state for state in State if state not in TERMINAL]
-    filters = {
-        "states": wanted,
-        "tool_name": tool,
-        "tags_any": tags or (),
-        "parent_id": parent,
-        "submitted_after": None if since is None else _moment(since),
-        "limit": limit,
-        "cursor": cursor,
-    }
+    chosen = {**filters(states, active, tool, tags, parent, since), "limit": limit, "cursor": cursor}
     if watch and not place.as_json:
-        _watch(place, filters)
+        _watch(place, chosen)
         return
-    page, statuses = _page(place, filters)
+    page, statuses = _page(place, chosen)
     if place.as_json:
         print_json({"tasks": [status_record(one) for one in statuses], "next_cursor": page.next_cursor})
         return
-    if not statuses:
+    if statuses:
+        show(_table(place, statuses))
+    else:
         say("No tasks.")
-        return
-    show(_table(place, statuses))
     if page.next_cursor:
         say(f"There are more: --limit {limit * 5}, or --cursor {page.next_cursor}")
+    _say_what_others_have(place)
 
 
-def _page(place: Place, filters: dict[str, Any]) -> tuple[TaskPage, list[TaskStatus]]:
-    page = place.service.list(owner=place.owner, **filters)
+def _say_what_others_have(place: Place) -> None:
+    if place.owner is None:
+        return
+    owners = place.store.count_owners()
+    if count := sum(owners.values()) - owners.get(place.owner, 0):
+        tasks = "1 task of another owner is" if count == 1 else f"{count} tasks of other owners are"
+        say(f"{tasks} not shown: --all-owners", "dim")
+
+
+def _page(place: Place, chosen: dict[str, Any]) -> tuple[TaskPage, list[TaskStatus]]:
+    page = place.service.list(owner=place.owner, **chosen)
     return page, [place.service.view(task) for task in page.tasks]
 
 
-def _watch(place: Place, filters: dict[str, Any]) -> None:
+def _watch(place: Place, chosen: dict[str, Any]) -> None:
     """Redraw after each change, a few times a second at most, until Ctrl-C."""
     from rich.live import Live
 
     def picture() -> RenderableType:
         from rich.console import Group
 
-        page, statuses = _page(place, filters)
+        page, statuses = _page(place, chosen)
         rows = _table(place, statuses) if statuses else cell("No tasks.")
         return Group(rows, cell("… and older ones" if page.next_cursor else "", "dim"))
 
@@ -118,21 +110,25 @@ def _watch(place: Place, filters: dict[str, Any]) -> None:
 
 
 def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
+    """The list; where whole ids leave no room for the rest, they are shortened to what still works."""
+    ids = [status.task_id for status in statuses]
+    if stdout().width < _ROOM_FOR_WHOLE_IDS:
+        ids = [short_id(place.store, task_id) for task_id in ids]
     owners = place.owner is None
     columns = ["TASK", "STATE", *(["OWNER"] if owners else []), "TOOL", "AGE", "TOOK", "PROGRESS"]
     rows = [
         [
-            status.task_id,
+            task_id,
             state_cell(status.task.state),
-            *([status.task.owner] if owners else []),
+            *([owner_name(status.task.owner)] if owners else []),
             status.task.tool_name,
             age(status.task.submitted_at),
             span(took_s(status.task)),
             _progress(status),
         ]
-        for status in statuses
+        for task_id, status in zip(ids, statuses, strict=True)
     ]
-    return table(columns, rows, whole=("TASK", "STATE", "AGE", "TOOK"))
+    return table(columns, rows, whole=("TASK", "STATE", "OWNER", "AGE"))
 
 
 def _progress(status: TaskStatus) -> str:
@@ -146,18 +142,3 @@ def _progress(status: TaskStatus) -> str:
     percent = None if progress.percent is None else f"{progress.percent:.0f}%"
     left = None if status.eta_s is None else f"{span(status.eta_s)} left"
     return printable(" · ".join(part for part in (percent, progress.phase, left, progress.message) if part))
-
-
-def _moment(text: str) -> int:
-    """Milliseconds of a moment: so long ago, or an ISO 8601 time."""
-    from ..errors import ConfigError
-    from ..times import duration_s, from_iso
-
-    try:
-        return int((time.time() - duration_s(text)) * 1000)
-    except ConfigError:
-        pass
-    try:
-        return from_iso(text)
-    except ValueError:
-        raise typer.BadParameter(f"{printable(text)} is neither a time such as 2h nor ISO 8601") from None

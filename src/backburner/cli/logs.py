@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import times
-from .output import cell, print_json, stdout
+from .output import cell, log_cells, print_json, stdout
 from .place import Place
 from .records import log_record, record
 from .verb import TaskId, verb
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     from ..service import TaskStatus
     from ..task import LogLine
 
-_STYLES = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
-
 
 def add_to(app: typer.Typer) -> None:
     verb(
         app,
         examples=[
-            "backburner logs tsk_01J8WQ6JY7… -t lab.py",
-            "backburner logs -f tsk_01J8WQ6JY7…",
-            "backburner logs tsk_01J8WQ6JY7… --tail 100 --stream stderr --timestamps",
-            "backburner logs tsk_01J8WQ6JY7… --json --cursor log_000001532",
+            "backburner logs tsk_01J8WQ6JY7 -t lab.py",
+            "backburner logs -f tsk_01J8WQ6JY7",
+            "backburner logs tsk_01J8WQ6JY7 --tail 100 --stream stderr --timestamps",
+            "backburner logs tsk_01J8WQ6JY7 --json --cursor log_000001532",
         ],
     )(logs)
 
@@ -94,10 +92,10 @@ class Printer:
         if self._as_json:
             print_json(record(line), indent=None)
             return
-        text = cell(line.message, _STYLES.get(line.level, ""))
-        if self._timestamps:
-            when = times.moment(line.ts).astimezone().strftime("%H:%M:%S.%f")[:-3]
-            text = cell(f"{when} ", "dim").append_text(text)
-        stdout().print(text, soft_wrap=True)
+        when = times.moment(line.ts).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        for one in log_cells(line):
+            stdout().print(
+                cell(f"{when} ", "dim").append_text(one) if self._timestamps else one, soft_wrap=True
+            )
 
     def update(self, status: TaskStatus) -> None: ...

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..lifecycle import State
-    from ..task import Task
+    from ..task import LogLine, Task
 
 _PIPE_WIDTH = 2000
 _NARROWEST = 8
+_GAP = 2
+_LEVELS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 _STYLES = {
     "queued": "dim",
     "scheduled": "cyan",
@@ -70,7 +72,7 @@ def say(text: str, style: str = "") -> None:
 
 def show(*what: RenderableType) -> None:
     for one in what:
-        stdout().print(one)
+        stdout().print(one, crop=False)
 
 
 def show_line(line: Text) -> None:
@@ -85,27 +87,41 @@ def cell(value: object, style: str = "") -> Text:
     return Text("-" if value is None else printable(value), style=style)
 
 
+def log_cells(line: LogLine) -> list[Text]:
+    """What a task logged, a cell for each of its lines."""
+    return [cell(text, _LEVELS.get(line.level, "")) for text in line.message.split("\n")]
+
+
 def state_cell(state: State) -> Text:
     return cell(state, _STYLES[state])
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> Table:
-    """A plain table, a line for each row. On a narrow terminal the columns not in `whole` are cut."""
+    """A plain table, a line for each row. On a narrow terminal columns not in `whole` are cut, then left out.
+
+    Those in `whole` are never cut: what is copied from them must work.
+    """
     from rich.table import Table
     from rich.text import Text
 
     cells = [[one if isinstance(one, Text) else cell(one) for one in row] for row in rows]
     widths = [max([len(name), *(row[i].cell_len for row in cells)]) for i, name in enumerate(columns)]
-    excess = sum(widths) + 2 * len(columns) - stdout().width
-    for i in reversed(range(len(columns))):
-        if columns[i] not in whole:
-            cut = max(0, min(excess, widths[i] - _NARROWEST))
-            widths[i], excess = widths[i] - cut, excess - cut
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, width in zip(columns, widths, strict=True):
-        made.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    excess = sum(widths) + _GAP * len(columns) - stdout().width
+    others = [i for i in reversed(range(len(columns))) if columns[i] not in whole]
+    for i in others:
+        cut = max(0, min(excess, widths[i] - _NARROWEST))
+        widths[i], excess = widths[i] - cut, excess - cut
+    shown = list(range(len(columns)))
+    for i in others:
+        if excess > 0:
+            shown.remove(i)
+            excess -= widths[i] + _GAP
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    made.width = sum(widths[i] + _GAP for i in shown) - _GAP
+    for i in shown:
+        made.add_column(columns[i], no_wrap=True, overflow="ellipsis", width=widths[i])
     for row in cells:
-        made.add_row(*row)
+        made.add_row(*(row[i] for i in shown))
     return made
 
 

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,9 +61,23 @@ class Place:
     data_dir: Path
     app: Backburner | None = None
 
-    @property
+    @cached_property
     def owner(self) -> str | None:
-        return self.where.owner
+        """Whose tasks the options name: an owner as the store has it. Raises AmbiguousOwner."""
+        from ..mcp.serving.token_file import TokenFile
+        from ..short_names import whole_owner
+
+        named = self.where.owner
+        if named in (None, LOCAL_OWNER):
+            return named
+        tokens = TokenFile.of(self.settings, self.data_dir)
+        return whole_owner(named, [*self.store.count_owners(), *(token.principal for token in tokens.read())])
+
+    def whole_id(self, text: str) -> str:
+        """The task id that begins so, among the tasks that the options name."""
+        from ..short_names import whole_id
+
+        return whole_id(self.store, text, self.owner)
 
     @property
     def as_json(self) -> bool:

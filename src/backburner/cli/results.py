@@ -24,9 +24,9 @@ def add_to(app: typer.Typer) -> None:
     verb(
         app,
         examples=[
-            "backburner result tsk_01J8WQ6JY7… -t lab.py",
-            "backburner result tsk_01J8WQ6JY7… --wait --json | jq .result",
-            "backburner result tsk_01J8WQ6JY7… --wait --timeout 10m || echo not yet",
+            "backburner result tsk_01J8WQ6JY7 -t lab.py",
+            "backburner result tsk_01J8WQ6JY7 --wait --json | jq .result",
+            "backburner result tsk_01J8WQ6JY7 --wait --timeout 10m || echo not yet",
         ],
     )(result)
 

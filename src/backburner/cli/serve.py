@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from ..app import Backburner
+from .place import Where, load_app, load_settings
+from .verb import verb
 
 
 class Framing(Enum):
@@ -18,11 +18,28 @@ class Framing(Enum):
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command()(serve)
+    verb(
+        app,
+        panel="Servers",
+        without=("target", "owner", "all_owners", "as_json"),
+        examples=[
+            "backburner serve lab.py",
+            "backburner serve lab.py --http 127.0.0.1:8765",
+            "backburner serve lab.py --http 0.0.0.0:8765 --allow-anonymous",
+        ],
+    )(serve)
 
 
 def serve(
-    target: Annotated[str, typer.Argument(help="The app: lab.py, lab.py:bb or package.module:bb")],
+    where: Where,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="The app: lab.py, lab.py:bb or package.module:bb (default: BACKBURNER_TARGET)",
+            show_default=False,
+        ),
+    ] = None,
     http: Annotated[
         str | None, typer.Option(help="Serve over HTTP at HOST:PORT, and not over stdio", metavar="HOST:PORT")
     ] = None,
@@ -35,11 +52,13 @@ def serve(
     ] = False,
     log_level: Annotated[str, typer.Option(help="How much the HTTP server says")] = "info",
 ) -> None:
-    """Serve TARGET over stdio, or over HTTP with --http."""
+    """Serve an app over stdio, or over HTTP with --http; Ctrl-C ends it, and its tasks go on."""
     from ..mcp.serving.run import run_http, run_stdio, split_address
-    from ..target import load, parse
 
-    bb: Backburner = load(parse(target))
+    target = target or load_settings(where).target
+    if not target:
+        raise typer.BadParameter("name the app: backburner serve lab.py (or set BACKBURNER_TARGET)")
+    bb = load_app(where, target)
     if http is None:
         run_stdio(bb, framing.value)
         return

@@ -1,4 +1,4 @@
-"""`show`, `cancel`, `retry`: one task, whole, and what can be done with it."""
+"""`show`: one task, whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..terminal_text import printable
-from .live_workers import say_if_nobody_works
 from .output import cell, field_table, moment, print_json, say, show, span, state_cell, table
 from .place import Place
 from .records import record, status_record
@@ -25,19 +24,10 @@ def add_to(app: typer.Typer) -> None:
         app,
         "show",
         examples=[
-            "backburner show tsk_01J8WQ6JY7… -t lab.py",
-            "backburner show tsk_01J8WQ6JY7… --json | jq .progress",
+            "backburner show tsk_01J8WQ6JY7 -t lab.py",
+            "backburner show tsk_01J8WQ6JY7 --json | jq .progress",
         ],
     )(show_task)
-    verb(
-        app,
-        examples=[
-            "backburner cancel tsk_01J8WQ6JY7… -t lab.py",
-            "backburner cancel tsk_01J8WQ6JY7… --reason 'wrong structure'",
-            "backburner ls --active --json | jq -r '.tasks[].task_id' | xargs backburner cancel",
-        ],
-    )(cancel)
-    verb(app, examples=["backburner retry tsk_01J8WQ6JY7… -t lab.py"])(retry)
 
 
 def show_task(
@@ -133,38 +123,3 @@ def _took(attempt: Any) -> str:
     if attempt.started_at is None or attempt.ended_at is None:
         return "-"
     return span((attempt.ended_at - attempt.started_at) / 1000)
-
-
-def cancel(
-    place: Place,
-    task_ids: Annotated[list[str], typer.Argument(metavar="TASK_ID…", help="The tasks", show_default=False)],
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the task")] = None,
-) -> None:
-    """Ask for tasks to be stopped; harmless for those that are finished.
-
-    A running tool is told first, and killed if it does not end within supervisor.cancel_grace_s. With
-    --json there is a line of JSON for each task.
-    """
-    for task_id in task_ids:
-        status = place.service.cancel(task_id, owner=place.owner, reason=reason)
-        if place.as_json:
-            answer = {"task_id": task_id, "state": str(status.task.state), "acknowledged": True}
-            print_json(answer, indent=None)
-        else:
-            show(_sentence(status))
-
-
-def retry(place: Place, task_id: TaskId) -> None:
-    """Run a failed, cancelled or timed-out task once more, with the same id and inputs."""
-    status = place.service.retry(task_id, owner=place.owner)
-    if place.as_json:
-        print_json(status_record(status))
-        return
-    show(_sentence(status))
-    if place.app is None:
-        say_if_nobody_works(place, status.task.target)
-    say(f"watch it with: {place.command('watch', task_id)}")
-
-
-def _sentence(status: TaskStatus) -> Any:
-    return cell(f"{status.task_id} ").append_text(state_cell(status.task.state))

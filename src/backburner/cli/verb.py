@@ -11,7 +11,7 @@ import typer
 
 from ..task import LOCAL_OWNER
 from .completion import complete_task_id
-from .place import Where, opened
+from .place import Place, Where, opened
 
 PANEL = "Where to look"
 
@@ -59,6 +59,8 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     ),
 }
 
+#: The parameters of verbs that take task ids.
+_IDS = ("task_id", "task_ids", "parent")
 TaskId = Annotated[
     str,
     typer.Argument(metavar="TASK_ID", help="The task", autocompletion=complete_task_id, show_default=False),
@@ -78,6 +80,7 @@ def verb(
     """Add a function to `app`, with the common options but those in `without`.
 
     A first parameter `place` gets the open Place; `where` gets what the options say, unopened.
+    A verb without `owner` is the operator's. Parameters in `_IDS` get whole task ids.
     `tools` and `create` are for `open_place`. The examples are part of the verb's help.
     """
 
@@ -102,7 +105,7 @@ def verb(
                 function(where, **given)
                 return
             with opened(where, tools=tools, create=create) as place:
-                function(place, **given)
+                function(place, **{key: _whole(place, key, value) for key, value in given.items()})
 
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + common
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -113,6 +116,13 @@ def verb(
         return function
 
     return add
+
+
+def _whole(place: Place, key: str, value: Any) -> Any:
+    """What a parameter gets: where it takes task ids, these may be given by how they begin."""
+    if key not in _IDS or value is None:
+        return value
+    return place.whole_id(value) if isinstance(value, str) else [place.whole_id(one) for one in value]
 
 
 def _help(function: Callable[..., None], examples: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..lifecycle import State
 from ..terminal_text import printable
-from .output import cell, say, span, state_cell, stderr, took_s
+from .output import cell, log_cells, say, span, state_cell, stderr, took_s
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .place import Place
 
 _LOOK_AGAIN_S = 0.5
-_LOG_STYLES = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 
 
 class View(Protocol):
@@ -91,7 +90,8 @@ class Lines:
         self._state: State | None = None
 
     def line(self, line: LogLine) -> None:
-        say(printable(line.message))
+        for one in log_cells(line):
+            say(one.plain)
 
     def update(self, status: TaskStatus) -> None:
         if status.task.state is not self._state:
@@ -111,7 +111,8 @@ class Bar:
         self._asked: set[str] = set()
 
     def line(self, line: LogLine) -> None:
-        self._live.console.print(cell(line.message, _LOG_STYLES.get(line.level, "")), soft_wrap=True)
+        for one in log_cells(line):
+            self._live.console.print(one, soft_wrap=True)
 
     def update(self, status: TaskStatus) -> None:
         keys = {question.key for question in status.questions}

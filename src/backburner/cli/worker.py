@@ -38,7 +38,7 @@ def add_to(app: typer.Typer) -> None:
         "run-task",
         panel="Running",
         without=("owner", "all_owners"),
-        examples=["backburner run-task tsk_01J8WQ6JY7… --store postgresql://db/tasks"],
+        examples=["backburner run-task tsk_01J8WQ6JY7 --store postgresql://db/tasks"],
     )(run_task)
 
 

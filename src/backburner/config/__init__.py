@@ -212,9 +212,11 @@ class TaskIdSettings:
 
 @dataclass(frozen=True, slots=True)
 class AuthSettings:
-    """Who may call over HTTP. Where no tokens, key or key set are named, nobody is asked."""
+    """Who may call over HTTP. Where there are no tokens, key or key set, nobody is asked."""
 
-    tokens: str = _setting("", "A file of named, hashed bearer tokens")
+    tokens: str = _setting(
+        "", "A file of named, hashed bearer tokens (default: `tokens` in the data folder, if it is there)"
+    )
     jwt_key: str = _setting("", "A shared secret, or a file with a PEM key, that signs JWTs")
     jwks: str = _setting("", "A file or URL with the JSON Web Key Set that signs JWTs")
     issuer: str = _setting("", "The issuer that a JWT must name")

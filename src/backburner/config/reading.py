@@ -31,10 +31,14 @@ from pydantic_settings import (
 
 from ..errors import ConfigError
 from ..times import duration_s
-from . import Queue, Settings, default_queues, default_store, every_setting, groups_of, plain
+from . import Queue, Settings, default_queues, default_store, every_setting, groups_of, plain, variable
 from .old_spellings import MOVED, new_arguments, new_file, new_values, new_variables
 
 _PREFIX = "BACKBURNER_"
+#: Variables of ours that are no settings.
+_NOT_SETTINGS = ("BACKBURNER_CONFIG", "BACKBURNER_TOKEN", "BACKBURNER_PYTHONPATH")
+#: How alike two names are of which one is taken for the other.
+_CLOSE = 0.75
 #: What is taken for a number. One that need not be there is a limit, and 0 would let no task have anything.
 _NUMBERS: Mapping[Any, Any] = {
     int: NonNegativeInt,
@@ -47,12 +51,14 @@ def read(
     name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], file: str | Path | None
 ) -> Settings:
     """The settings in force for the app `name`. Raises ConfigError, naming the setting."""
-    path = Path(file or environment.get("BACKBURNER_CONFIG", "backburner.toml"))
+    named = file or environment.get("BACKBURNER_CONFIG")
+    path = Path(named or "backburner.toml")
+    _refuse_misspelt(environment)
     try:
         model = _Reader(
             arguments=new_arguments(_without_none(arguments)),
             environment=new_variables(environment),
-            file=new_file(_from_file(path, must_exist=bool(file))),
+            file=new_file(_from_file(path, must_exist=bool(named))),
         )
     except ValidationError as error:
         raise _refusal(error) from None
@@ -64,6 +70,35 @@ def read(
         # The supervisor, which has another working folder, must find it too.
         contract["state_dir"] = str(Path(contract["state_dir"]).expanduser().absolute())
     return Settings.from_values(values)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables named as ours that nobody reads, each with the one that may be meant, or nothing.
+
+    Those with `__` in their names are passed over: they name settings, which are refused if there are none.
+    """
+    paths = {path: path for path, _ in every_setting()} | MOVED
+    names = {variable(path).removeprefix(_PREFIX): variable(new) for path, new in paths.items()}
+    others = {name.removeprefix(_PREFIX): name for name in _NOT_SETTINGS}
+    found = {}
+    for name in environment:
+        word = name.removeprefix(_PREFIX)
+        if (
+            word != name
+            and "__" not in word
+            and word not in names | others
+            and word.lower() not in groups_of(Settings)
+        ):
+            near = difflib.get_close_matches(word, names | others, 1, cutoff=_CLOSE)
+            found[name] = (names | others)[near[0]] if near else ""
+    return found
+
+
+def _refuse_misspelt(environment: Mapping[str, str]) -> None:
+    """Raises ConfigError for a variable that is nearly one of ours; others may be somebody else's."""
+    for name, meant in unknown_variables(environment).items():
+        if meant:
+            raise ConfigError(setting=name, reason=f"there is no such variable; {meant} may be meant")
 
 
 def _without_none(value: Any) -> dict[str, Any]:

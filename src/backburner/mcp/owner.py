@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 from mcp.server.auth.middleware.auth_context import auth_context_var, get_access_token
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, principal_components
 
+from ..short_names import owner_of
 from ..task import LOCAL_OWNER, Caller
-
-_LONGEST_OWNER = 200
 
 
 def owner_of_request() -> str:
     """The owner of what this request makes: its token's client, issuer and subject, or the local owner."""
     token = get_access_token()
-    if token is None:
-        return LOCAL_OWNER
-    text = json.dumps(principal_components(token), ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= _LONGEST_OWNER else "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    return LOCAL_OWNER if token is None else owner_of(*principal_components(token))
 
 
 def caller_of_request() -> Caller | None:

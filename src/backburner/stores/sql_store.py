@@ -11,7 +11,18 @@ from ..errors import ArtifactNotFound, LeaseLost
 from ..lifecycle import State
 from ..reports import Change
 from ..store import HeldLease, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
-from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, TaskHead, Worker
+from ..task import (
+    Artifact,
+    Attempt,
+    Event,
+    InputRequest,
+    LogLine,
+    NewTask,
+    Task,
+    TaskHead,
+    Worker,
+    ids_that_begin,
+)
 from . import keeping, rows, tasks, working
 from .transaction import Transaction
 
@@ -69,6 +80,11 @@ class SqlStore(ABC):
         row = self._read(lambda tx: tx.one("find_external", external_id=external_id, owner=owner))
         return None if row is None else rows.task(row)
 
+    def ids(self, beginning: str, owner: str | None = None, limit: int = 10) -> list[str]:
+        first, last = ids_that_begin(beginning)
+        found = self._all("ids_between", first=first, last=last, owner=owner, limit=limit)
+        return [row["task_id"] for row in found]
+
     def page(self, query: TaskQuery) -> list[Task]:
         return self._read(lambda tx: tasks.find_page(tx, query), snapshot=True)
 
@@ -113,6 +129,9 @@ class SqlStore(ABC):
         everyones = owner is None
         found = self._all("count_states") if everyones else self._all("count_states_of_owner", owner=owner)
         return {State(row["state"]): row["tasks"] for row in found}
+
+    def count_owners(self) -> dict[str, int]:
+        return {row["owner"]: row["tasks"] for row in self._all("count_owners")}
 
     # -- steering a task
 

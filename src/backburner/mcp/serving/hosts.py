@@ -22,7 +22,8 @@ from ...errors import ConfigError
 from ..links import BASE_URL
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_EVERYWHERE = ("0.0.0.0", "::")
+#: Addresses that stand for every one of this machine.
+EVERYWHERE = ("0.0.0.0", "::")
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?")
 _REFUSAL = (
     "This server does not answer to the Host name of the request. "
@@ -70,7 +71,7 @@ class Hosts:
 
     def __init__(self, bound: str, settings: HttpSettings) -> None:
         own = parse_host(bound)
-        self._everywhere = own is not None and own.name in _EVERYWHERE
+        self._everywhere = own is not None and own.name in EVERYWHERE
         self._known = [Host(name) for name in _LOOPBACK]
         self._known += [] if own is None or self._everywhere else [own]
         if self._everywhere and (machine := parse_host(socket.gethostname())):

@@ -52,7 +52,7 @@ def http_app(
     """
     server = app.mcp_server()
     mcp: Any = framework_of(server).http_app(server, path, **(mcp_options or {}))
-    verifier = verifier_of(app.settings)
+    verifier = verifier_of(app)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
     middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]

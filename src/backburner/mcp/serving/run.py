@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import signal
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
 
 from ...app import Backburner
+from ...config import HttpSettings
 from ...errors import ConfigError
 from ..adapters.servers import framework_of
 from ..content_length import Framing
 from .connections import Connections
 from .framing import lsp_stdio
-from .hosts import Host, Hosts
+from .hosts import EVERYWHERE, Host, Hosts
 from .tokens import verifier_of
 
 #: The exit code of a server that could not begin, as Uvicorn itself has it.
@@ -25,11 +32,52 @@ def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
     try:
-        anyio.run(_serve_stdio, server, framing)
+        with _until_interrupted() as interrupted:
+            anyio.run(_serve_stdio, server, framing)
     except KeyboardInterrupt:
-        sys.exit(130)
+        interrupted.set()
     finally:
         app.close()
+    if interrupted.is_set():
+        sys.exit(130)
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[threading.Event]:
+    """Have Ctrl-C look as if the client had gone, so that one is enough; the event says that it came.
+
+    The server reads its input on a thread that nothing but the end of the input wakes. So it reads from
+    a pipe, into which another thread passes on what comes, and which Ctrl-C closes.
+    """
+    interrupted = threading.Event()
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # Ctrl-C is somebody else's affair
+        yield interrupted
+        return
+    given, (reads, writes), nowhere = os.dup(0), os.pipe(), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(reads, 0)
+    os.close(reads)
+
+    def end_of_input() -> None:
+        os.dup2(nowhere, writes, inheritable=False)  # a number that is free would be used again
+
+    def pass_on() -> None:
+        with suppress(OSError):
+            while some := os.read(given, 65536):
+                while some:
+                    some = some[os.write(writes, some) :]
+        end_of_input()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_of_input()
+
+    threading.Thread(target=pass_on, daemon=True).start()
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def _serve_stdio(server: Any, framing: Framing) -> None:
@@ -64,7 +112,7 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
     )
     config.load()
     config.http_protocol_class = bounds.bounding(config.http_protocol_class)
-    server = uvicorn.Server(config)
+    server = _server(app, config)
     try:
         server.run()
     except KeyboardInterrupt:
@@ -73,6 +121,29 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
         app.close()
     if not server.started:
         sys.exit(_NOT_STARTED)
+
+
+def _server(app: Backburner, config: Any) -> Any:
+    """A server that says, when it listens, at which address a client finds it."""
+    import uvicorn
+
+    class Telling(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                port = self.servers[0].sockets[0].getsockname()[1]
+                addresses = " or ".join(addresses_for_clients(app.settings.http, config.host, port))
+                print(f"backburner: MCP is at {addresses}", file=sys.stderr, flush=True)
+
+    return Telling(config)
+
+
+def addresses_for_clients(http: HttpSettings, host: str, port: int) -> list[str]:
+    """Where MCP is for clients: as the operator says, else by the bound address and this machine's name."""
+    if http.public_url:
+        return [f"{http.public_url.rstrip('/')}/mcp"]
+    names = ["127.0.0.1", socket.gethostname()] if host in EVERYWHERE else [host]
+    return [f"http://{Host(name, str(port))}/mcp" for name in names]
 
 
 def _say_names(app: Backburner, host: str, port: int) -> None:
@@ -91,11 +162,12 @@ def _say_names(app: Backburner, host: str, port: int) -> None:
 
 def check_bind(app: Backburner, host: str) -> None:
     """Raises ConfigError for an address that others can reach when nobody has to say who they are."""
-    if is_loopback(host) or verifier_of(app.settings) is not None or app.settings.http.allow_anonymous:
+    if is_loopback(host) or verifier_of(app) is not None or app.settings.http.allow_anonymous:
         return
     reason = (
         f"{host} can be reached by others and no tokens are configured, so anybody could run the tools; "
-        "set http.auth.tokens or http.auth.jwks, listen on 127.0.0.1, or allow it with --allow-anonymous"
+        "make a token with `backburner token new`, set http.auth.tokens or http.auth.jwks, listen on "
+        "127.0.0.1, or allow it with --allow-anonymous"
     )
     raise ConfigError(setting="http", reason=reason)
 

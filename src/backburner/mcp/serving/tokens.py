@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import time
@@ -13,13 +12,12 @@ from typing import Any, Protocol
 
 from mcp.server.auth.provider import AccessToken
 
-from ...config import Settings
+from ...app import Backburner
 from ...errors import ConfigError
+from .token_file import Token, TokenFile, hash_token
 
 logger = logging.getLogger(__name__)
 
-#: How often the file of static tokens is looked at, at most.
-_LOOK_AGAIN_S = 0.5
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _SYMMETRIC = ("HS256", "HS384", "HS512")
 
@@ -30,52 +28,41 @@ class Verifier(Protocol):
     async def verify_token(self, token: str) -> AccessToken | None: ...
 
 
-def hash_token(token: str) -> str:
-    """How a token is written in the file of static tokens."""
-    return "sha256:" + hashlib.sha256(token.encode()).hexdigest()
-
-
 class StaticTokens:
-    """Named bearer tokens from a file that holds only their hashes.
+    """Named bearer tokens from a file that holds only their hashes; `TokenFile` says how it looks.
 
-    One token a line: a name, blanks, the token's hash as `hash_token` makes it, and perhaps its
-    scopes; `#` begins a comment. The name is the client id, so two tokens of one name share
-    their tasks. Tokens must be long and random, for the hash is plain SHA-256.
-
-    A file that was changed or replaced is read again within a second. One that cannot be read, or
-    is not well formed, is logged, and the tokens stay as they were.
-
-        alice   sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
-        ci-bot  sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752  tasks
+    A file that was changed or replaced is read again with the next request. One that cannot be read,
+    or is not well formed, is logged, and the tokens stay as they were.
     """
 
     def __init__(self, path: str | Path) -> None:
         """Raises ConfigError, naming the line."""
-        self._path = Path(path).expanduser()
+        self._file = TokenFile(path)
         self._stamp = self._stamp_now()
-        self._tokens = _read_tokens(self._path)
-        self._looked_at = time.monotonic()
+        self._tokens = self._read()
+
+    def _read(self) -> list[Token]:
+        if not self._stamp:
+            raise ConfigError(setting="http.auth.tokens", reason=f"there is no file {self._file.path}")
+        return self._file.read()
 
     def _look_again(self) -> None:
         """Read the file anew if it is another than the one that was read last."""
-        if time.monotonic() - self._looked_at < _LOOK_AGAIN_S:
-            return
-        self._looked_at = time.monotonic()
         stamp = self._stamp_now()
         if stamp == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._tokens = _read_tokens(self._path)
+            self._tokens = self._read()
         except ConfigError as error:
             logger.error("The tokens stay as they were: %s", error)
         else:
-            logger.info("%d tokens were read from %s", len(self._tokens), self._path)
+            logger.info("%d tokens were read from %s", len(self._tokens), self._file.path)
 
     def _stamp_now(self) -> tuple[int, ...]:
         """What differs when the file was written or replaced; nothing when it is gone."""
         try:
-            found = self._path.stat()
+            found = self._file.path.stat()
         except OSError:
             return ()
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -83,28 +70,18 @@ class StaticTokens:
     async def verify_token(self, token: str) -> AccessToken | None:
         self._look_again()
         given, found = hash_token(token), None
-        for name, known, scopes in self._tokens:  # all of them, so that the time tells nothing
-            if hmac.compare_digest(given, known):
-                found = AccessToken(token=token, client_id=name, scopes=scopes, subject=name)
-        return found
-
-
-def _read_tokens(path: Path) -> list[tuple[str, str, list[str]]]:
-    """The name, hash and scopes on each line. Raises ConfigError, naming the line."""
-    tokens: list[tuple[str, str, list[str]]] = []
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(setting="http.auth.tokens", reason=str(error)) from error
-    for number, line in enumerate(lines, 1):
-        parts = line.partition("#")[0].split()
-        if not parts:
-            continue
-        if len(parts) < 2 or len(parts[1]) != len(hash_token("")) or not parts[1].startswith("sha256:"):
-            reason = f"line {number} of {path} is not `name sha256:<64 hex digits> [scopes]`"
-            raise ConfigError(setting="http.auth.tokens", reason=reason)
-        tokens.append((parts[0], parts[1].lower(), parts[2:]))
-    return tokens
+        for known in self._tokens:  # all of them, so that the time tells nothing
+            if hmac.compare_digest(given, known.hash):
+                found = known
+        if found is None:
+            return None
+        return AccessToken(
+            token=token,
+            client_id=found.owner,
+            scopes=list(found.scopes),
+            subject=found.owner,
+            expires_at=None if found.expires_at is None else found.expires_at // 1000,
+        )
 
 
 class JwtTokens:
@@ -177,11 +154,12 @@ class AnyOf:
         return None
 
 
-def verifier_of(settings: Settings) -> Verifier | None:
-    """The verifier that the settings ask for, or None when they name no tokens. Raises ConfigError."""
-    verifiers: list[Verifier] = []
-    if settings.http.auth.tokens:
-        verifiers.append(StaticTokens(settings.http.auth.tokens))
+def verifier_of(app: Backburner) -> Verifier | None:
+    """The verifier for the tokens of an app, or None when it has none. Raises ConfigError."""
+    settings, verifiers = app.settings, list[Verifier]()
+    file = TokenFile.of(settings, app.data_dir)
+    if settings.http.auth.tokens or file.path.exists():
+        verifiers.append(StaticTokens(file.path))
     if settings.http.auth.jwt_key or settings.http.auth.jwks:
         verifiers.append(
             JwtTokens(

@@ -60,6 +60,14 @@ SELECT task_id, owner, state, attempt, updated_at FROM tasks WHERE task_id = :ta
 -- name: find_external
 SELECT * FROM task_whole WHERE owner = :owner AND external_id = :external_id;
 
+-- name: ids_between
+SELECT task_id FROM tasks
+WHERE task_id >= :first AND task_id <= :last AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
+ORDER BY task_id LIMIT :limit;
+
+-- name: count_owners
+SELECT owner, count(*) AS tasks FROM tasks GROUP BY owner ORDER BY owner;
+
 -- name: count_states
 SELECT state, count(*) AS tasks FROM tasks GROUP BY state;
 

@@ -85,6 +85,23 @@ class Reading(WithWork):
         assert store.count_states("bob") == {State.QUEUED: 1, State.RUNNING: 1}
         assert store.count_states("nobody") == {}
 
+    def test_ids_are_found_by_how_they_begin(self, store: Store, work: Work) -> None:
+        mine, theirs = work.queued(), work.queued(owner="bob")
+        assert store.ids(mine[:-1]) == [mine]
+        assert store.ids(mine) == [mine]
+        assert store.ids("tsk_") == sorted([mine, theirs])
+        assert store.ids("tsk_", limit=1) == [min(mine, theirs)]
+        assert store.ids("tsk_", owner="bob") == [theirs]
+        assert store.ids(mine, owner="bob") == []
+        assert store.ids("tsk_Z") == []
+
+    def test_the_tasks_of_each_owner_are_counted(self, store: Store, work: Work) -> None:
+        assert store.count_owners() == {}
+        mine = store.get(work.queued()).owner
+        work.queued(owner="bob")
+        work.queued(owner="bob")
+        assert store.count_owners() == {mine: 1, "bob": 2}
+
     def test_the_depth_of_each_queue_is_always_what_a_count_gives(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:
