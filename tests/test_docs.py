@@ -44,7 +44,8 @@ def python_snippets() -> list[Any]:
 def test_every_python_snippet_is_an_app_that_a_runner_can_load(code: str, tmp_path: Path) -> None:
     path = tmp_path / "lab.py"
     path.write_text(code)
-    app = load(parse(str(path)))
+    factory = re.search(r'target="lab\.py(:\w+)"', code)
+    app = load(parse(f"{path}{factory[1] if factory else ''}"))
     assert len(app.tools) > 0 or app.server is not None
 
 

@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
+from .birthplace import birthplace
 from .config import Settings, state_folder
 from .engine import Engine
 from .errors import BackburnerError, ConfigError
@@ -22,7 +23,7 @@ from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
 from .stores import open_store, store_is_there
-from .target import FOR_RUNNER, target_of_caller
+from .target import FOR_RUNNER, LOADING, refuse_to_serve_while_loading
 from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
 
@@ -64,12 +65,20 @@ class Backburner:
         def relax(structure: str, *, ctx: TaskContext) -> dict: ...
     """
 
-    def __init__(self, name: str, *, config: str | Path | None = None, **settings: Any) -> None:
-        """Settings not given come from the environment and from `config` (`backburner.toml`)."""
+    def __init__(
+        self, name: str, *, target: str | None = None, config: str | Path | None = None, **settings: Any
+    ) -> None:
+        """Settings not given come from the environment and from `config` (`backburner.toml`).
+
+        `target` is for an app that no import makes: `pkg.server:make` or `server.py:make` names the function
+        that does. Raises ConfigError.
+        """
         self.name = name
         self._read_settings = partial(Settings.load, name, settings, file=config)
         self.tools = Registry()
-        self.target = target_of_caller(inspect.currentframe(), name)
+        self._birthplace = birthplace(inspect.currentframe(), name, target)
+        #: Where the processes that run its tasks find it; empty when they could not.
+        self.target = self._birthplace.target
         self._arguments = tuple(sys.argv)  # as they are now: who imports us for others may change them later
         #: The MCP server that offers the tools: the one attached to, or one made when first needed.
         self.server: Any = None
@@ -78,6 +87,8 @@ class Backburner:
         self.making = threading.RLock()
         if not FOR_RUNNER.get():
             self.settings = self._read_settings()  # so that a mistake shows at once
+        if (loading := LOADING.get()) is not None:
+            loading.apps.append(self)
 
     @cached_property
     def settings(self) -> Settings:
@@ -91,20 +102,26 @@ class Backburner:
         slow: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
         *,
         name: str | None = None,
+        target: str | None = None,
         config: str | Path | None = None,
         **settings: Any,
     ) -> Backburner:
         """An app for a server that exists: a lowlevel `Server`, an `MCPServer` or a FastMCP 4.
 
         Its tools whose names match a pattern in `slow` run as tasks, unchanged; a mapping gives
-        them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`.
+        them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`. Raises NoTarget for an app
+        that the processes that run its tasks would not find: see `target` above.
         """
         from .mcp.adapters import install
 
-        app = cls(name or server.name, config=config, **settings)
-        app.target = target_of_caller(inspect.currentframe(), app.name)
+        app = cls(name or server.name, target=target, config=config, **settings)
         install(app, server, slow)
         return app
+
+    def check_target(self) -> None:
+        """Raises NoTarget when the processes that run the tasks would not find this app."""
+        if not self.target and self._birthplace.refusal is not None:
+            raise self._birthplace.refusal
 
     # -- tools
 
@@ -147,6 +164,7 @@ class Backburner:
         """Serve MCP over stdio until the client goes. Its tasks go on without it."""
         from .mcp.serving.run import run_stdio
 
+        refuse_to_serve_while_loading()
         run_stdio(self)
 
     def http_app(self, **options: Any) -> Any:

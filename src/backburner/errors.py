@@ -159,6 +159,12 @@ class ToolDefinitionError(BackburnerError):
     code = "tool_definition_error"
 
 
+class NoTarget(BackburnerError):
+    """The app {name!r} is made {where}. The processes that run its tasks import it, and would not find it: {advice}."""
+
+    code = "no_target"
+
+
 class AppNotFound(BackburnerError):
     """No Backburner app was found at {target!r}: {reason}."""
 

@@ -1,14 +1,23 @@
-"""Targets: how another process finds an app. `file:/path/lab.py#lab` or `module:pkg.lab#lab`."""
+"""Targets: how another process finds an app. `file:/path/lab.py#lab` or `module:pkg.lab#lab`.
+
+After the `#` stands the name of the app; or a dot and what the module holds: an app, a server that one is
+attached to, or a function that makes one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
-import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 from .errors import AppNotFound
 from .tools import Registry
@@ -18,29 +27,47 @@ from .tools import Registry
 FOR_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_for_runner", default=False)
 
 #: How the module of an app file is named when it is imported by its path; no import finds it by that name.
-_FILE_MODULE = "backburner_app_"
+FILE_MODULE = "backburner_app_"
 
 
-def target_of_caller(frame: FrameType | None, name: str) -> str:
-    """The target of the app `name` that the caller of `frame` is making; empty when that has no file."""
-    caller = None if frame is None else frame.f_back
-    scope = {} if caller is None else caller.f_globals
-    spec = scope.get("__spec__")
-    module = scope.get("__name__", "")
-    importable = "" if spec is None or spec.name.startswith(_FILE_MODULE) else spec.name
-    if importable and (module != "__main__" or scope.get("__package__")):
-        return f"module:{importable}#{name}"
-    file = scope.get("__file__")
-    return f"file:{Path(file).resolve()}#{name}" if file else ""
+@dataclass
+class Loading:
+    """What is going on in `load`: the apps that were made meanwhile, and whether one of them was to serve."""
+
+    target: str
+    apps: list[Any] = field(default_factory=list)
+    served: bool = False
 
 
-def parse(text: str) -> str:
-    """A target as a person writes it (`lab.py`, `lab.py:bb`, `pkg.lab:bb`) in its full form."""
+#: The load that is under way.
+LOADING: contextvars.ContextVar[Loading | None] = contextvars.ContextVar("backburner_loading", default=None)
+
+#: The apps that were made while a module was imported, by the module's name.
+_apps_of: dict[str, list[Any]] = {}
+
+
+class NotServedHere(SystemExit):
+    """An app is being loaded, not served: what would serve it leaves, and `load` goes on."""
+
+
+def refuse_to_serve_while_loading() -> None:
+    """Raises NotServedHere in a process that imports an app that serves when it is imported."""
+    loading = LOADING.get()
+    if loading is not None:
+        loading.served = True
+        raise NotServedHere
+
+
+def parse(text: str, folder: Path | None = None) -> str:
+    """A target as a person writes it (`lab.py`, `lab.py:bb`, `pkg.lab:bb`) in its full form.
+
+    A relative path is looked for in `folder`, or else in the working folder.
+    """
     if text.startswith(("file:", "module:")):
         return text
     where, _, attribute = text.partition(":")
     if where.endswith(".py") or "/" in where:
-        return f"file:{Path(where).resolve()}#{attribute and '.' + attribute}"
+        return f"file:{Path(folder or '', where).resolve()}#{attribute and '.' + attribute}"
     return f"module:{where}#{attribute and '.' + attribute}"
 
 
@@ -51,33 +78,36 @@ def known_files(target: str) -> list[str]:
 
 
 def load(target: str) -> Any:
-    """Import the module of a target and give its app: of that name, of that attribute, or the only one.
+    """Import the module of a target and give its app: of that name, by that attribute, or the only one.
 
     Raises AppNotFound, with the reason. An app file runs with a `__name__` that is not
     `__main__`, so that it does not serve when it is only to be worked on.
     """
     place, _, name = target.partition("#")
     scheme, _, where = place.partition(":")
+    with _loading(target) as loading:
+        try:
+            module = _import_file(Path(where)) if scheme == "file" else _import_module(where)
+        except Exception as error:
+            raise AppNotFound(target=target, reason=f"{type(error).__name__}: {error}") from error
+        made = _apps_of.setdefault(module.__name__, list(loading.apps))
+        if name.startswith("."):
+            return _by_attribute(module, name[1:], made, loading)
+    held = [value for value in vars(module).values() if _is_app(value)]
+    return _only(held, name) or _only(made, name) or _not_one(held, name, target)
+
+
+@contextlib.contextmanager
+def _loading(target: str) -> Iterator[Loading]:
+    loading = Loading(target)
+    token = LOADING.set(loading)
     try:
-        module = _import_file(Path(where)) if scheme == "file" else importlib.import_module(where)
-    except Exception as error:
-        raise AppNotFound(target=target, reason=f"{type(error).__name__}: {error}") from error
-    if name.startswith("."):
-        found = getattr(module, name[1:], None)
-        if not _is_app(found):
-            raise AppNotFound(target=target, reason=f"{name[1:]} is not a Backburner app")
-        return found
-    apps = list({id(value): value for value in vars(module).values() if _is_app(value)}.values())
-    if name:
-        apps = [app for app in apps if getattr(app, "name", None) == name]
-    if len(apps) != 1:
-        reason = (
-            f"it holds {len(apps)} apps"
-            + (f" named {name!r}" if name else "")
-            + "; name one as file.py:variable"
-        )
-        raise AppNotFound(target=target, reason=reason)
-    return apps[0]
+        yield loading
+    finally:
+        LOADING.reset(token)
+
+
+# -- which app it is -------------------------------------------------------------------------------
 
 
 def _is_app(value: Any) -> bool:
@@ -87,19 +117,109 @@ def _is_app(value: Any) -> bool:
     )
 
 
+def _distinct(apps: list[Any], name: str) -> list[Any]:
+    return list({id(app): app for app in apps if not name or app.name == name}.values())
+
+
+def _only(apps: list[Any], name: str) -> Any:
+    found = _distinct(apps, name)
+    return found[0] if len(found) == 1 else None
+
+
+def _not_one(apps: list[Any], name: str, target: str) -> NoReturn:
+    named = f" named {name!r}" if name else ""
+    reason = f"it holds {len(_distinct(apps, name))} apps{named}; name one as file.py:variable"
+    raise AppNotFound(target=target, reason=reason)
+
+
+def _by_attribute(module: ModuleType, attribute: str, made: list[Any], loading: Loading) -> Any:
+    """The app that a module holds by this name, or whose server it holds, or that a function of it makes."""
+
+    def app_of(value: Any) -> Any:
+        return value if _is_app(value) else next((app for app in made if app.server is value), None)
+
+    try:
+        found = attrgetter(attribute)(module)
+    except AttributeError:
+        raise AppNotFound(target=loading.target, reason=f"there is no {attribute}") from None
+    app = app_of(found)
+    if app is None and callable(found):
+        made = loading.apps = []
+        try:
+            value = found()
+        except Exception as error:
+            reason = f"{attribute}() raised {type(error).__name__}: {error}"
+            raise AppNotFound(target=loading.target, reason=reason) from error
+        if inspect.iscoroutine(value):
+            value.close()
+            raise AppNotFound(target=loading.target, reason=f"{attribute} is async; name a plain function")
+        app = app_of(value) or _only(made, "")
+    if app is None:
+        reason = f"{attribute} is not a Backburner app, nor a server with one, nor a function that makes one"
+        raise AppNotFound(target=loading.target, reason=reason)
+    return app
+
+
+# -- importing -------------------------------------------------------------------------------------
+
+
+def _import_module(name: str) -> ModuleType:
+    """A module by its name. For a person it is looked for in the working folder too, as by `python -m`."""
+    here = str(Path.cwd())
+    if not FOR_RUNNER.get() and here not in sys.path:
+        sys.path.insert(0, here)
+    spec = importlib.util.find_spec(name)
+    if name in sys.modules:  # perhaps by its package
+        return sys.modules[name]
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+    module = _executed(spec)
+    package, _, last = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], last, module)
+    return module
+
+
 def _import_file(path: Path) -> ModuleType:
-    name = _FILE_MODULE + "".join(char if char.isalnum() else "_" for char in str(path))
+    """A file: as a module of the package that it is in, if it is in one; else as Python does a script."""
+    name = FILE_MODULE + "".join(char if char.isalnum() else "_" for char in str(path))
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise FileNotFoundError(f"there is no Python file {path}")
+    root, dotted = _in_package(path)
+    if not dotted:
+        sys.path.insert(0, str(path.parent))
+        return _executed(spec)
+    sys.path.insert(0, str(root))
+    sys.path.append(str(path.parent))  # it may have been written as a script all the same
+    return _import_module(dotted)
+
+
+def _in_package(path: Path) -> tuple[Path, str]:
+    """The folder to import a file's package from, and the name of its module there; empty if it has none."""
+    folder, parts = path.parent, [] if path.name == "__init__.py" else [path.stem]
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    own = len(parts) > 1 or path.name == "__init__.py"
+    other = sys.modules.get(parts[0]) if parts else None
+    taken = other is not None and str(folder / parts[0]) not in getattr(other, "__path__", ())
+    usable = own and not taken and not any("." in part for part in parts)
+    return folder, ".".join(parts) if usable else ""
+
+
+def _executed(spec: ModuleSpec) -> ModuleType:
+    """A new module, run. One that serves when it is imported has made its app by then, and stays."""
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    sys.modules[spec.name] = module
+    assert spec.loader is not None, "a module has one"
     try:
         spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
-        raise
+        loading = LOADING.get()
+        if loading is None or not loading.served:
+            del sys.modules[spec.name]
+            raise
     return module

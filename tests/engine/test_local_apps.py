@@ -26,6 +26,7 @@ HEAD = "from backburner import Backburner\nbb = Backburner('lab', store='sqlite:
 ANSWER = HEAD + "@bb.tool(retries=0)\ndef answer() -> {0}:\n    return {1}\n"
 WAIT_FOR = "import os, time\ndef wait_for(file):\n    while not os.path.exists(file): time.sleep(0.01)\n"
 THREAD = "threading.Thread(target=time.sleep, args=(600,))"
+APP = "carrying_app.py:bb"
 VERSION_1 = ANSWER.format("int", 1)
 VERSION_2 = ANSWER.format("int", 2)
 
@@ -301,7 +302,7 @@ def test_a_supervisor_that_ends_at_once_is_a_clear_error(
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho the machine is on fire >&2; exit 1\n")
     broken.chmod(0o700)
-    app = Backburner("lab", store=f"sqlite:///{tmp_path}/tasks.db")
+    app = Backburner("lab", store=f"sqlite:///{tmp_path}/tasks.db", target=APP)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(broken))
         with pytest.raises(EngineError, match="the machine is on fire"):
@@ -311,8 +312,10 @@ def test_a_supervisor_that_ends_at_once_is_a_clear_error(
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    app = Backburner("lab", store=f"sqlite:///{tmp_path}/tasks.db", data_dir=str(tmp_path / "file" / "data"))
-    with pytest.raises(EngineError, match="file"):
+    app = Backburner(
+        "lab", store=f"sqlite:///{tmp_path}/tasks.db", target=APP, data_dir=str(tmp_path / "file/data")
+    )
+    with pytest.raises(EngineError, match="Not a directory"):
         app.start()
     app.close()
 

@@ -18,6 +18,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 from ... import __version__
 from ...app import Backburner
 from ...errors import ConfigError
+from ...target import refuse_to_serve_while_loading
 from ..dialects.tasks_2026.wire import EXTENSION
 from ..middleware import IN_RUNNER, TaskMiddleware
 from ..sdk import check_server_parts
@@ -47,11 +48,13 @@ def new_server(app: Backburner) -> Server[Any]:
 def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     """Make a server serve tasks. Its other tools, and all else it does, stay as they are.
 
-    Raises ConfigError, also for a release of its framework that lacks something that is needed.
+    Raises ConfigError, also for a release of its framework that lacks something that is needed, and NoTarget
+    for an app that the processes that run its tasks would not find.
     """
     check_server_parts()
     framework = framework_of(server)
     low: Server[Any] = framework.lowlevel_of(server)
+    app.check_target()
     slow_tools = SlowTools(app, Pipeline(low).tool, slow)
     middleware = TaskMiddleware(app, slow_tools)
     framework.add_middleware(server, low, middleware)
@@ -72,6 +75,7 @@ def _resuming(app: Backburner, lifespan: _Lifespan) -> _Lifespan:
 
     @asynccontextmanager
     async def resume_and_live(server: Server[Any]) -> AsyncIterator[Any]:
+        refuse_to_serve_while_loading()
         if not IN_RUNNER.get():
             app.resume()
         async with lifespan(server) as state:
