@@ -86,6 +86,12 @@ async def test_a_fresh_runner_has_a_lifespan_of_its_own_each_time(deployment: De
             await until(lambda pid=pid: f"end {pid}" in diary(deployment))  # type: ignore[misc]
 
 
+async def test_a_spawned_runner_has_one_lifespan_too(deployment: Deployment) -> None:
+    deployment.variables["LIFESPAN_ISOLATION"] = "spawn"
+    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
+        assert [each["uses"] for each in await looks(peer, 2)] == [1, 2]
+
+
 async def test_a_lifespan_that_fails_fails_the_task_and_is_tried_again(deployment: Deployment) -> None:
     broken = deployment.folder / "diary.broken"
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:
