@@ -15,13 +15,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .context import Channel, TaskContext, deadline_of, scratch_folder
+from .lifespan import Life, Lifespan
 from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
 from .task import Answer, Caller, Resources
@@ -29,10 +31,13 @@ from .tools import ToolSpec
 
 _MB = 1024 * 1024
 
+#: How long a lifespan may take to end.
+LIFE_ENDS_S = 5.0
+
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a runner is told about the attempt that it is to run."""
+    """What a runner is told about the attempt that it is to run, which may be its `last`."""
 
     task_id: str
     attempt: int
@@ -50,6 +55,7 @@ class Assignment:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     cpus: tuple[int, ...] = ()
+    last: bool = False
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -74,9 +80,20 @@ class Assignment:
 
 
 class Execution:
-    """Runs attempts one after another, in one process. `cancel` may be called from another thread."""
+    """Runs attempts one after another, in one process. `cancel` may be called from another thread.
 
-    def __init__(self) -> None:
+    The first attempt at a tool of an attached server enters the server's lifespan, which stays open.
+    """
+
+    def __init__(
+        self, lifespan: Lifespan | None = None, on_life: Callable[[], object] = lambda: None
+    ) -> None:
+        """`on_life` is called when the lifespan was entered, before the tool runs."""
+        self._lifespan = lifespan
+        self._on_life = on_life
+        self._life: Life | None = None
+        self._surroundings = copy_context()
+        self._ended = threading.Event()
         self._lock = threading.Lock()
         self._context: TaskContext | None = None
         self._cancel_flag = threading.Event()
@@ -92,6 +109,7 @@ class Execution:
                 shutil.rmtree(left, ignore_errors=True)
         started, usage = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         try:
+            self._live(spec)
             with _limits(assignment.resources, assignment.cpus):
                 value = self._call(spec, assignment.inputs, context)
                 outcome = returned(spec, value, context, assignment.max_result_bytes)
@@ -136,8 +154,40 @@ class Execution:
     def _call(self, spec: ToolSpec, inputs: dict[str, Any], context: TaskContext) -> Any:
         with only_in_this_process():
             value = spec.run(inputs, context)
+        if not inspect.isawaitable(value):
+            return value
+        if self._life is not None and spec.of_server:
+            return self._life.run(self._await(value))
         # A loop of its own for each: what a coroutine leaves behind must not go on in the next task.
-        return asyncio.run(self._await(value)) if inspect.isawaitable(value) else value
+        return asyncio.run(self._await(value))
+
+    def _live(self, spec: ToolSpec) -> None:
+        """Enter the lifespan if the tool lives in it. Raises what it raises."""
+        if spec.of_server and self._lifespan is not None and (self._life is None or self._life.is_over):
+            self._life = None
+            with only_in_this_process():
+                self._life = Life(self._lifespan, self._surroundings)
+            self._on_life()
+
+    def go_on_until_readable(self, file: Any) -> None:
+        """Wait for the next attempt. Where a lifespan is open, what it has begun goes on meanwhile."""
+        if self._life is not None and not self._life.is_over:
+            self._life.go_on_until_readable(file)
+
+    def end_life(self) -> None:
+        """Leave the lifespan, if it was entered."""
+        if self._life is not None:
+            with only_in_this_process():
+                self._life.end(LIFE_ENDS_S)
+        self._life = None  # not before: another thread waits for its end
+        self._ended.set()
+
+    def wait_for_end(self) -> None:
+        """Give a process that is between two attempts the time to end its life. From another thread."""
+        with self._lock:
+            ends = self._context is None and self._life is not None
+        if ends:
+            self._ended.wait(LIFE_ENDS_S)
 
     async def _await(self, value: Any) -> Any:
         with self._lock:

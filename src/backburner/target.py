@@ -77,6 +77,11 @@ def known_files(target: str) -> list[str]:
     return [where] if scheme == "file" else []
 
 
+def plain_arguments(target: str) -> list[str]:
+    """What `sys.argv` is for an app that nobody has started with arguments of its own."""
+    return [*known_files(target), target][:1]
+
+
 def load(target: str) -> Any:
     """Import the module of a target and give its app: of that name, by that attribute, or the only one.
 

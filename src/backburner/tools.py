@@ -20,6 +20,7 @@ from .task import Isolation, Resources, ResultKind
 from .times import duration_s
 
 if TYPE_CHECKING:
+    from .lifespan import Lifespan
     from .schema_check import Complaint, SchemaCheck
 
 TaskMode = Literal["optional", "required", "never"]
@@ -96,6 +97,11 @@ class ToolSpec:
         self.kept_retry = self.retry.kept
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
+
+    @property
+    def of_server(self) -> bool:
+        """Whether it is a tool of an attached server, and so lives in the server's lifespan."""
+        return self.result_kind == "call_tool_result"
 
     def _check_cause(self, cause: Any) -> None:
         fits = issubclass(cause, BaseException) if isinstance(cause, type) else callable(cause)
@@ -259,6 +265,8 @@ class Registry:
         self._tools: dict[str, ToolSpec] = {}
         #: Asked for a tool that is not here (yet): the tools of an attached server are found when needed.
         self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
+        #: What the tools of an attached server live in: a runner enters it once.
+        self.lifespan: Lifespan | None = None
 
     def add(self, spec: ToolSpec) -> None:
         if spec.name in self._tools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 import venv
@@ -102,6 +103,16 @@ async def test_arguments_of_the_server_reach_the_import_in_the_runner(deployment
     assert (await looks(deployment, "--model", "big"))["model"] == "big"
     assert (await looks(deployment, "--model", "small"))["model"] == "small"
     assert (await looks(deployment))["model"] == "none"
+
+
+def test_an_app_that_reads_its_arguments_can_be_used_from_the_command_line(deployment: Deployment) -> None:
+    command = [str(Path(sys.executable).with_name("backburner")), "call", "look", "--json"]
+    target = ["-t", str(deployment.folder / "server.py")]
+    called = subprocess.run(
+        [*command, *target], env=deployment.environment, capture_output=True, text=True, check=False
+    )
+    assert called.returncode == 0, called.stderr
+    assert json.loads(called.stdout)["result"]["model"] == "none"
 
 
 async def test_what_is_noise_takes_no_new_zygote_and_the_working_folder_does(

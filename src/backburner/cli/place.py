@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import shlex
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config import without_password
 from ..folders import artifact_file, tasks_folder
@@ -155,9 +156,14 @@ def load_settings(where: Where) -> Settings:
 
 def load_app(where: Where, target: str) -> Backburner:
     """The app of a target, on the store that the options name, if they do. Raises AppNotFound."""
-    from ..target import load, parse
+    from ..target import load, parse, plain_arguments
 
-    app: Backburner = load(parse(target))
+    target, ours = parse(target), [*sys.argv]
+    sys.argv[:] = plain_arguments(target)  # the app may read them, and ours are not meant for it
+    try:
+        app: Backburner = load(target)
+    finally:
+        sys.argv[:] = ours
     if where.store:
         app.settings = dataclasses.replace(app.settings, store=where.store)
     return app
@@ -174,15 +180,10 @@ def learn_tools(app: Backburner) -> None:
     if app.server is None:
         return
     import anyio
-    from mcp import Client
 
-    from ..mcp.adapters.servers import framework_of
+    from ..mcp.adapters.listing import learn_tools
 
-    async def list_tools() -> Any:
-        async with Client(framework_of(app.server).lowlevel_of(app.server)) as client:
-            return await client.list_tools()
-
-    anyio.run(list_tools)
+    anyio.run(learn_tools, app)
 
 
 def _open_app(where: Where, target: str) -> Place:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..service import LogPage, TaskResult, TaskStatus
 
 _TIMES = ("ts", "last_heartbeat")
-_INTERNAL = {"Task": {"seq", "inputs", "result"}, "Artifact": {"path"}}
+_INTERNAL = {"Task": {"seq", "inputs", "result", "launch"}, "Artifact": {"path"}}
 
 
 def record(value: Any) -> Any:

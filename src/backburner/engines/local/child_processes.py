@@ -309,6 +309,10 @@ class ZygoteProcess:
             elif "exited" in message:
                 on_exit(self.runners.pop(message["exited"]), message["code"])
 
+    @property
+    def has_runners_alive(self) -> bool:
+        return any(runner.pid is not None for runner in self.runners.values())
+
     def watch(self, files: list[str]) -> None:
         """The app consists of these."""
         self._stamps = {file: _stamp(file) for file in files}

@@ -91,7 +91,8 @@ class Dispatch:
             self._batch.add(attempt.report())
         if attempt.deadline is not None:
             self._workers.end_at(worker, attempt.deadline + self._cancel_grace_ms)
-        assignment = attempt.assignment(self._tasks_folder, self._limits, worker.number)
+        last = attempt.spoils_its_runner or self._workers.is_last_task_of(runner)
+        assignment = attempt.assignment(self._tasks_folder, self._limits, worker.number, last=last)
         if not runner.send("run", assignment.to_json()):
             runner.kill()  # it is gone; its end is heard
         self._timers.soon("look", attempt.look_again_at(now))

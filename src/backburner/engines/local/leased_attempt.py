@@ -95,8 +95,10 @@ class LeasedAttempt:
             self.memory_before_mb = linux.memory_mb(runner_pid)
         self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
-    def assignment(self, tasks_folder: Path, limits: LimitSettings, worker_number: int) -> Assignment:
-        """What its runner is told."""
+    def assignment(
+        self, tasks_folder: Path, limits: LimitSettings, worker_number: int, *, last: bool
+    ) -> Assignment:
+        """What its runner is told; it may be the `last` that it gets."""
         task = self.lease.task
         return Assignment(
             task_id=task.task_id,
@@ -115,6 +117,7 @@ class LeasedAttempt:
             max_result_bytes=limits.max_result_bytes,
             max_checkpoint_bytes=limits.max_checkpoint_bytes,
             cpus=choose_cpus(task.resources.cpu, worker_number),
+            last=last,
         )
 
     # -- what to write

@@ -36,8 +36,11 @@ class Spent(Exception):
     """Something cannot be put back, or goes on: the process must end."""
 
 
-def parts() -> Iterator[Any]:
-    """What to restore, in this order: what ticks is stopped first, and what cannot be undone is seen last."""
+def parts(*, with_life: bool) -> Iterator[Any]:
+    """What to restore, in this order: what ticks is stopped first, and what cannot be undone is seen last.
+
+    Who opened a file while a lifespan is open, the task or what the lifespan gave it, cannot be told.
+    """
     yield _Timers()
     yield _Environment()
     yield KeptValues(
@@ -50,8 +53,9 @@ def parts() -> Iterator[Any]:
     if os.geteuid() == 0:
         yield _Root()
     yield _Threads()
-    yield _Descriptors()
-    yield _NoChildren()
+    if not with_life:
+        yield _Descriptors()
+    yield _NoMoreChildren()
 
 
 def _priority() -> int:
@@ -217,9 +221,12 @@ class _Threads:
             time.sleep(0.0005)
 
 
-class _NoChildren:
+class _NoMoreChildren:
     """The children, dead or alive."""
 
+    def __init__(self) -> None:
+        self._before = linux.children() if linux.has_children() else set()
+
     def restore(self) -> None:
-        if linux.has_children():
+        if linux.has_children() and not linux.children() <= self._before:
             raise Spent("it has left a child")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -36,13 +37,19 @@ def serve(
     `files` are those of the app, if this process has imported it for itself. The first task's log gets
     the `warning`.
     """
-    execution = Execution()
+    state: RunnerState | None = None
+
+    def keep_state() -> None:
+        nonlocal state
+        state = RunnerState(with_life=state is not None)
+
+    execution = Execution(tools.lifespan, keep_state)
     supervisor = SupervisorLink(work, steer)
     supervisor.listen(execution)
     _capture_output(supervisor)
-    state = RunnerState()
+    keep_state()
     supervisor.send("hello", {} if files is None else {"files": files})
-    for kind, body in MessageReader(work).each():
+    for kind, body in MessageReader(_Work(work, execution)).each():
         if kind == "run":
             assignment = Assignment.from_json(body)
             channel = supervisor.channel(assignment.task_id, assignment.attempt)
@@ -51,8 +58,26 @@ def serve(
                 warning = ""
             outcome = copy_context().run(_run, assignment, tools, execution, channel)
             _flush()
-            outcome["spent"] = not state.restore()
+            outcome["spent"] = not (state and state.restore())
+            if outcome["spent"] or assignment.last or outcome["kind"] == "cancelled":
+                execution.end_life()  # its process is killed as soon as this is heard
+                _flush()
             channel.finish(outcome)
+    for fd in (1, 2):
+        os.dup2(0, fd)  # nobody reads what is printed from now on
+    execution.end_life()
+
+
+class _Work:
+    """The socket that work comes from; what the app has begun goes on while there is none."""
+
+    def __init__(self, work: socket.socket, execution: Execution) -> None:
+        self._work = work
+        self._execution = execution
+
+    def recv(self, size: int) -> bytes:
+        self._execution.go_on_until_readable(self._work)
+        return self._work.recv(size)
 
 
 def _run(

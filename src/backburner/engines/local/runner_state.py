@@ -24,9 +24,10 @@ class Part(Protocol):
 class RunnerState:
     """What tasks find when they begin in this process. Made, and restored, on its main thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_life: bool = False) -> None:
+        """`with_life`: a lifespan is open, which has files and children, and may open more files."""
         # First what the restoring itself stands on.
-        self._parts: Sequence[Part] = (*interpreter_state.parts(), *process_state.parts())
+        self._parts: Sequence[Part] = (*interpreter_state.parts(), *process_state.parts(with_life=with_life))
 
     def restore(self) -> bool:
         """Put everything back; False when the process is spent, for whatever reason."""

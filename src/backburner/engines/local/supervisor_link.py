@@ -117,6 +117,7 @@ class SupervisorLink:
                     self._replies[body["number"]] = body.get("value")
                     self._replied.notify_all()
         # The supervisor is gone, or wants this process gone: nothing of it may stay.
+        execution.wait_for_end()
         linux.kill_group(os.getpgid(0), signal.SIGKILL)
 
     def _pace_progress(self) -> None:

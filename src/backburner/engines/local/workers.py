@@ -13,30 +13,25 @@ from typing import Any
 
 from ...clock import Clock
 from ...config import Settings
+from ...execution import LIFE_ENDS_S
 from ...task import Task, TaskError, Worker
 from . import linux
 from .child_processes import Origin, RunnerProcess, ZygoteProcess, app_not_loaded
 from .confinement import Confinement
 from .hold import Hold
 from .isolation import Isolation
-from .launches import Launch, Launches
 from .leased_attempt import LeasedAttempt
 from .parking import Parking
 from .runner_messages import Done, parse, parse_broken, parse_hello
 from .watchdog import Watchdog
 from .wire import NotAMessage
 from .worker_slot import RunnerListener, WorkerSlot
+from .zygotes import Zygotes
 
 log = logging.getLogger("backburner.supervisor")
 
 #: How often to look whether a runner gets ready in time.
 LOOK_FOR_RUNNER_MS = 500
-
-#: So many apps are kept imported; the one that was not needed for longest goes first.
-_MOST_ZYGOTES = 8
-
-#: Room in a message for all but its result or checkpoint.
-_SMALL_PARTS = 8_000_000
 
 
 class Workers:
@@ -55,7 +50,6 @@ class Workers:
         data_dir: Path,
     ) -> None:
         """`slots` says how many workers each queue gets."""
-        self._hold = hold
         self._watchdog = watchdog
         self._slots = _make_slots(slots, supervisor_id)
         self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
@@ -69,14 +63,9 @@ class Workers:
         # Whoever has the worker next would have the same user.
         most_parked = 0 if settings.isolation.users else settings.supervisor.max_parked
         self.parking = Parking(self._slots, self._by_runner, self.let_go, most_parked)
-        self._zygotes: dict[Origin, ZygoteProcess] = {}
-        self._launches = Launches(data_dir, own_only=settings.supervisor.environment == "own")
+        self._zygotes = Zygotes(settings, supervisor_id, clock, hold, data_dir)
         self._spawns = settings.isolation.runners == "spawn"
-        self._retired: list[ZygoteProcess] = []
         self._not_ours = linux.children()
-        # In a message a text is JSON within JSON, where a character may take six bytes.
-        limits = settings.limits
-        self._largest_message = _SMALL_PARTS + 6 * max(limits.max_result_bytes, limits.max_checkpoint_bytes)
         self._import_timeout_ms = int(settings.supervisor.import_timeout_s * 1000)
         self._patience_ms = int(settings.supervisor.lease_grace_s * 1000)
         linux.adopt_orphans()
@@ -120,7 +109,7 @@ class Workers:
 
     def tell_hold(self) -> None:
         """Let every zygote know until when its runners may run."""
-        for zygote in (*self._zygotes.values(), *self._retired):
+        for zygote in self._zygotes:
             zygote.tell_hold()
 
     # -- getting a runner
@@ -135,8 +124,6 @@ class Workers:
         It has never served another owner.
         """
         zygote, runner, tenant = self._zygote(Origin.of(task)), worker.runner, self._isolation.tenant(task)
-        if runner is not None and runner.tenant != tenant:
-            runner.kill()
         if runner is not None and (runner.zygote is not zygote or runner.tenant != tenant):
             self.let_go(worker)
         if zygote.broken is not None:
@@ -172,20 +159,16 @@ class Workers:
 
     def _zygote(self, origin: Origin) -> ZygoteProcess:
         """The zygote of an origin; a new one when the app's files have changed or the last one went away."""
-        zygote = self._zygotes.pop(origin, None)
+        zygote = self._zygotes.of(origin)
         if zygote is not None and zygote.files_changed():
             log.info("%s has changed: its runners are replaced", origin.target)
             self._retire(zygote)
             zygote = None
         if zygote is None or (zygote.gone and zygote.broken is None):
-            launch = self._launches.find(origin.launch) or Launch()
-            zygote = ZygoteProcess(
-                origin, launch, self._supervisor_id, self._clock, self._hold, self._largest_message
-            )
+            zygote = self._zygotes.start(origin)
             self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._read_zygote(zygote))
-        self._zygotes[origin] = zygote  # as the last: those that were not needed for long come first
-        if len(self._zygotes) > _MOST_ZYGOTES:
-            self._retire(next(iter(self._zygotes.values())))
+            for other in self._zygotes.too_many():
+                self._retire(other)
         return zygote
 
     # -- letting go of runners
@@ -199,16 +182,24 @@ class Workers:
         runner.tasks_done += 1
         used_up = runner.tasks_done >= self._max_tasks_per_runner
         alone = fresh or worker.parked or self._isolation.for_each_task
-        if alone or used_up or runner.spent or runner.zygote in self._retired:
+        if alone or used_up or runner.spent:
             runner.kill()
             self.let_go(worker)
+        elif runner.zygote in self._zygotes.retired:
+            self.let_go(worker)
+
+    def is_last_task_of(self, runner: RunnerProcess) -> bool:
+        """Whether a task that it is given now is the last one, whatever becomes of it."""
+        return self._isolation.for_each_task or runner.tasks_done + 1 >= self._max_tasks_per_runner
 
     def let_go(self, worker: WorkerSlot) -> None:
-        """Part from the worker's runner; idle, it ends by itself."""
+        """Part from the worker's runner; idle, it ends by itself, and its lifespan ends in order."""
         runner, worker.runner = worker.runner, None
         if runner is not None:
             self._by_runner.pop(runner.name, None)
             self._forget(runner)
+            if runner.pid is not None:
+                self._watchdog.end_at(runner, self._clock.steady_ms() + int(LIFE_ENDS_S * 1000))
 
     def end_at(self, worker: WorkerSlot, moment: int) -> None:
         """Have the worker's runner ended by then, whatever the loop waits for, unless its task is over."""
@@ -266,10 +257,7 @@ class Workers:
 
     def _retire(self, zygote: ZygoteProcess) -> None:
         """Its idle runners end now, those at work when their task is over; the last one takes it along."""
-        if self._zygotes.get(zygote.origin) is zygote:
-            del self._zygotes[zygote.origin]
-        if zygote not in self._retired:
-            self._retired.append(zygote)
+        self._zygotes.retire(zygote)
         for runner in list(zygote.runners.values()):
             worker = self._by_runner.get(runner.name)
             if worker is not None and (worker.attempt is None or not worker.attempt.sent):
@@ -277,8 +265,8 @@ class Workers:
         self._bury(zygote)
 
     def _bury(self, zygote: ZygoteProcess) -> None:
-        if zygote in self._retired and not zygote.runners:
-            self._retired.remove(zygote)
+        if zygote in self._zygotes.retired and not zygote.runners:
+            self._zygotes.retired.remove(zygote)
             self._unregister(zygote.control)
             zygote.close()
 
@@ -292,7 +280,7 @@ class Workers:
         zygote.read(self._runner_ended)
         if zygote.gone:
             zygote.kill()  # its runners die with it, and we are the parent of what they leave behind
-            others = {other.pid for other in (*self._zygotes.values(), *self._retired)} - {zygote.pid}
+            others = {other.pid for other in self._zygotes} - {zygote.pid}
             linux.end_children(spare=others | self._not_ours)
             while zygote.runners:
                 self._runner_ended(zygote.runners.popitem()[1], -signal.SIGKILL)
@@ -375,8 +363,11 @@ class Workers:
         self._bury(runner.zygote)
 
     def close(self) -> None:
-        """End every process."""
-        for zygote in (*self._zygotes.values(), *self._retired):
+        """End every process; first, in order, those that only wait for work."""
+        for worker in self._slots:
+            self.let_go(worker)
+        self._zygotes.await_ends(self._runner_ended, LIFE_ENDS_S)
+        for zygote in self._zygotes:
             self._unregister(zygote.control)
             zygote.close()
             for runner in zygote.runners.values():

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...execution import only_in_this_process
-from ...target import FOR_RUNNER, known_files, load
+from ...target import FOR_RUNNER, known_files, load, plain_arguments
 from ...tools import Registry
 from . import launches, linux
 from .confinement import NOT_CONFINED_CODE, Confinement
@@ -44,7 +44,7 @@ def main() -> None:
     fd, target, how, launch, *arguments = sys.argv[1:]
     control = socket.socket(fileno=int(fd))
     control.set_inheritable(False)
-    sys.argv[:] = arguments or [*known_files(target), target][:1]
+    sys.argv[:] = arguments or plain_arguments(target)
     launches.standing_on = launch
     linux.die_with_parent(os.getppid())
     linux.adopt_orphans()

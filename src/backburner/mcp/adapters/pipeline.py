@@ -7,7 +7,8 @@ messages, and the requests that it makes of the client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -41,11 +42,11 @@ _CALL_AGAIN_S = 0.25
 
 
 class Pipeline:
-    """Calls an attached server's tools, with its lifespan, on the event loop that is running."""
+    """Calls an attached server's tools, within its lifespan."""
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
-        self._entered: tuple[asyncio.AbstractEventLoop, asyncio.Task[None], asyncio.Future[Any]] | None = None
+        self._given: list[Any] = []  # what the lifespan that is open has given
 
     def tool(self, name: str) -> Callable[[dict[str, Any], TaskContext], Awaitable[dict[str, Any]]]:
         """The `run` of a ToolSpec for the server's tool of that name."""
@@ -55,15 +56,29 @@ class Pipeline:
 
         return run
 
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """The server's lifespan. A runner enters it once, and its tasks share what it gives."""
+        IN_RUNNER.set(True)
+        async with self._server.lifespan(self._server) as given:
+            self._given.append(given)
+            try:
+                yield
+            finally:
+                self._given.remove(given)
+
     async def call(self, name: str, inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
         """The tool's `CallToolResult`, after as many rounds of questions as it needs.
 
         Raises ProtocolError, or ToolFailed when the result is an error, or the rounds are too many.
         """
+        if not self._given:
+            async with self.living():  # outside a runner, where nobody has entered it
+                return await self.call(name, inputs, context)
         IN_RUNNER.set(True)
         become(context.caller)
         listen_to_tools(self._server)
-        lifespan = await self._lifespan()
+        (lifespan,) = self._given
         first = {key: _without_nothing(answer.to_dict()) for key, answer in context.answers.items()}
         responses, state = first, None
         try:
@@ -99,28 +114,6 @@ class Pipeline:
         if result.get("isError"):
             raise ToolFailed(_text_of(result) or f"{name} failed", result)
         return result
-
-    async def _lifespan(self) -> Any:
-        """What the server's lifespan gave; it is entered once and stays open, as in the server itself."""
-        loop = asyncio.get_running_loop()
-        if self._entered is None or self._entered[0] is not loop:
-            entered: asyncio.Future[Any] = loop.create_future()
-            self._entered = (loop, loop.create_task(self._live(entered)), entered)
-        try:
-            return await asyncio.shield(self._entered[2])
-        except Exception:
-            self._entered = None
-            raise
-
-    async def _live(self, entered: asyncio.Future[Any]) -> None:
-        try:
-            async with self._server.lifespan(self._server) as state:
-                entered.set_result(state)
-                await asyncio.Event().wait()
-        except Exception as error:
-            if entered.done():
-                raise
-            entered.set_exception(error)
 
 
 class TaskDispatch:

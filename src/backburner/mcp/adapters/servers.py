@@ -55,7 +55,9 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     framework = framework_of(server)
     low: Server[Any] = framework.lowlevel_of(server)
     app.check_target()
-    slow_tools = SlowTools(app, Pipeline(low).tool, slow)
+    pipeline = Pipeline(low)
+    app.tools.lifespan = pipeline.living
+    slow_tools = SlowTools(app, pipeline.tool, slow)
     middleware = TaskMiddleware(app, slow_tools)
     framework.add_middleware(server, low, middleware)
     low.extensions[EXTENSION] = {}
