@@ -63,7 +63,7 @@ def is_task_id(text: str) -> bool:
 
 def beginning_of_id(text: str) -> str | None:
     """What ids begin with for which `text` is short: in capitals, `tsk_` put before it. None if none can."""
-    found = _BEGINNING.fullmatch(text)
+    found = _BEGINNING.fullmatch(text.removesuffix("…"))  # as a narrow list may show it
     return None if found is None else f"tsk_{found[1].upper()}"
 
 

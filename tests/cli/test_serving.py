@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.cli.conftest import Lab
+from tests.cli.conftest import COMMAND, Lab
 from tests.services import free_port
 
 
@@ -34,15 +34,23 @@ def test_the_address_that_a_client_needs_is_printed(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framing", ["newline", "lsp"])
-def test_one_ctrl_c_ends_a_server_over_stdio(lab: Lab, framing: str) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve"],
+        ["serve", "--framing", "lsp"],
+        ["bridge", "--", *COMMAND, "serve", "lab.py"],
+    ],
+    ids=["newline", "lsp", "bridge"],
+)
+def test_one_ctrl_c_ends_a_server_over_stdio(lab: Lab, words: list[str]) -> None:
     """The target comes from the environment; the server has answered, so it is in the middle of its work."""
     hello = (
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
         '"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}'
     )
-    framed = f"{hello}\n" if framing == "newline" else f"Content-Length: {len(hello)}\n\n{hello}\n"
-    with contextlib.closing(lab.terminal("serve", "--framing", framing)) as terminal:
+    framed = f"Content-Length: {len(hello)}\n\n{hello}\n" if "lsp" in words else f"{hello}\n"
+    with contextlib.closing(lab.terminal(*words)) as terminal:
         terminal.type(framed)
         terminal.wait_for("serverInfo")
         assert terminal.interrupt() == 130

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .exits import Exit
 from .serve import Framing
 
 
@@ -48,6 +49,7 @@ def bridge(
 
     from ..client.bridge import Bridge
     from ..config import Settings
+    from ..mcp.serving.interrupts import until_interrupted
     from ..times import duration_s
 
     settings = Settings.load("bridge")
@@ -56,7 +58,8 @@ def bridge(
             dataclasses.replace(settings.mcp, patience_s=duration_s(patience, "patience"))
         )
     target = server[0] if len(server) == 1 and "://" in server[0] else server
-    try:
-        asyncio.run(Bridge(target, settings=settings, token=token, framing=framing.value).run())
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    bridge = Bridge(target, settings=settings, token=token, framing=framing.value)
+    with until_interrupted() as interrupted:
+        asyncio.run(bridge.run())
+    if interrupted.is_set():
+        raise typer.Exit(Exit.INTERRUPTED)

@@ -110,15 +110,11 @@ def _watch(place: Place, chosen: dict[str, Any]) -> None:
 
 
 def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
-    """The list; where whole ids leave no room for the rest, they are shortened to what still works."""
-    ids = [status.task_id for status in statuses]
-    if stdout().width < _ROOM_FOR_WHOLE_IDS:
-        ids = [short_id(place.store, task_id) for task_id in ids]
     owners = place.owner is None
     columns = ["TASK", "STATE", *(["OWNER"] if owners else []), "TOOL", "AGE", "TOOK", "PROGRESS"]
     rows = [
         [
-            task_id,
+            shown_id(place, status.task_id),
             state_cell(status.task.state),
             *([owner_name(status.task.owner)] if owners else []),
             status.task.tool_name,
@@ -126,9 +122,14 @@ def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
             span(took_s(status.task)),
             _progress(status),
         ]
-        for task_id, status in zip(ids, statuses, strict=True)
+        for status in statuses
     ]
     return table(columns, rows, whole=("TASK", "STATE", "OWNER", "AGE"))
+
+
+def shown_id(place: Place, task_id: str) -> str:
+    """An id as a list has it: where it would leave no room for the rest, shortened to what still works."""
+    return task_id if stdout().width >= _ROOM_FOR_WHOLE_IDS else short_id(place.store, task_id)
 
 
 def _progress(status: TaskStatus) -> str:

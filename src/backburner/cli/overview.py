@@ -9,6 +9,7 @@ import typer
 
 from ..lifecycle import State
 from ..terminal_text import printable
+from .listing import shown_id
 from .live_workers import live_workers
 from .output import age, cell, print_json, say, show, span, state_cell, table
 from .place import Place, learn_tools
@@ -102,12 +103,12 @@ def workers(place: Place) -> None:
             cell(one.state) if one.worker_id in live else cell("lost", "red"),
             one.pid,
             f"{age(one.last_heartbeat)} ago",
-            one.current_task_id,
+            None if one.current_task_id is None else shown_id(place, one.current_task_id),
         ]
         for one in found
     ]
     columns = ["WORKER", "HOST", "QUEUE", "STATE", "PID", "HEARD", "TASK"]
-    show(table(columns, rows, whole=("WORKER", "STATE", "HEARD")))
+    show(table(columns, rows, whole=("WORKER", "STATE", "TASK")))
 
 
 def stats(place: Place) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..lifecycle import TERMINAL
+from .filters import every_task
 from .output import age, cell, print_json, say, show, state_cell, table
 from .place import Place
 from .verb import verb
@@ -73,7 +73,10 @@ def prune(
     forgotten: list[Task] = []
     if older_than is not None:
         before = int((time.time() - duration_s(older_than, "older_than")) * 1000)
-        forgotten = list(_finished_before(place, before))
+        finished = every_task(place, {"states": sorted(TERMINAL)})
+        forgotten = [
+            task for task in finished if task.completed_at is not None and task.completed_at < before
+        ]
     if not dry_run:
         for task in forgotten:
             place.service.delete(task.task_id, owner=place.owner)
@@ -87,18 +90,6 @@ def prune(
     done = "would be forgotten" if dry_run else "forgotten"
     counts = "".join(f", {len(ids)} {name}" for name, ids in swept.items())
     say(f"{len(forgotten)} {done}{counts}.")
-
-
-def _finished_before(place: Place, before: int) -> Iterator[Task]:
-    cursor = None
-    while True:
-        page = place.service.list(owner=place.owner, states=sorted(TERMINAL), limit=500, cursor=cursor)
-        yield from (
-            task for task in page.tasks if task.completed_at is not None and task.completed_at < before
-        )
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 def _sweep(place: Place) -> dict[str, list[str]]:

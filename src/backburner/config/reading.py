@@ -77,21 +77,18 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
     Those with `__` in their names are passed over: they name settings, which are refused if there are none.
     """
-    paths = {path: path for path, _ in every_setting()} | MOVED
-    names = {variable(path).removeprefix(_PREFIX): variable(new) for path, new in paths.items()}
-    others = {name.removeprefix(_PREFIX): name for name in _NOT_SETTINGS}
-    found = {}
+    paths = {path: path for path, _ in every_setting()}
+    read = {variable(path): variable(new) for path, new in (paths | MOVED).items()}
+    read |= dict.fromkeys(map(variable, groups_of(Settings)), "") | {name: name for name in _NOT_SETTINGS}
+    without_group = {variable(path.rpartition(".")[2]): variable(path) for path in paths}
+    near = {name: meant for name, meant in (without_group | read).items() if meant}
+    unknown = {}
     for name in environment:
-        word = name.removeprefix(_PREFIX)
-        if (
-            word != name
-            and "__" not in word
-            and word not in names | others
-            and word.lower() not in groups_of(Settings)
-        ):
-            near = difflib.get_close_matches(word, names | others, 1, cutoff=_CLOSE)
-            found[name] = (names | others)[near[0]] if near else ""
-    return found
+        if name.startswith(_PREFIX) and "__" not in name and name not in read:
+            words = {known.removeprefix(_PREFIX): meant for known, meant in near.items()}
+            found = difflib.get_close_matches(name.removeprefix(_PREFIX), words, 1, cutoff=_CLOSE)
+            unknown[name] = words[found[0]] if found else ""
+    return unknown
 
 
 def _refuse_misspelt(environment: Mapping[str, str]) -> None:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import os
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -22,6 +17,7 @@ from ..content_length import Framing
 from .connections import Connections
 from .framing import lsp_stdio
 from .hosts import EVERYWHERE, Host, Hosts
+from .interrupts import until_interrupted
 from .tokens import verifier_of
 
 #: The exit code of a server that could not begin, as Uvicorn itself has it.
@@ -32,7 +28,7 @@ def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
     try:
-        with _until_interrupted() as interrupted:
+        with until_interrupted() as interrupted:
             anyio.run(_serve_stdio, server, framing)
     except KeyboardInterrupt:
         interrupted.set()
@@ -40,44 +36,6 @@ def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
         app.close()
     if interrupted.is_set():
         sys.exit(130)
-
-
-@contextmanager
-def _until_interrupted() -> Iterator[threading.Event]:
-    """Have Ctrl-C look as if the client had gone, so that one is enough; the event says that it came.
-
-    The server reads its input on a thread that nothing but the end of the input wakes. So it reads from
-    a pipe, into which another thread passes on what comes, and which Ctrl-C closes.
-    """
-    interrupted = threading.Event()
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # Ctrl-C is somebody else's affair
-        yield interrupted
-        return
-    given, (reads, writes), nowhere = os.dup(0), os.pipe(), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(reads, 0)
-    os.close(reads)
-
-    def end_of_input() -> None:
-        os.dup2(nowhere, writes, inheritable=False)  # a number that is free would be used again
-
-    def pass_on() -> None:
-        with suppress(OSError):
-            while some := os.read(given, 65536):
-                while some:
-                    some = some[os.write(writes, some) :]
-        end_of_input()
-
-    def interrupt(*_: object) -> None:
-        interrupted.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        end_of_input()
-
-    threading.Thread(target=pass_on, daemon=True).start()
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 async def _serve_stdio(server: Any, framing: Framing) -> None:
