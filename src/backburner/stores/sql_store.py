@@ -12,7 +12,7 @@ from ..lifecycle import State
 from ..reports import Change
 from ..store import HeldLease, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
 from ..task import Artifact, Attempt, Event, InputRequest, LogLine, NewTask, Task, TaskHead, Worker
-from . import keeping, rows, tasks, working
+from . import keeping, rows, task_logs, tasks, working
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class SqlStore(ABC):
         return self._read(lambda tx: tasks.position(tx, task, limit))
 
     def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]:
-        return self._read(lambda tx: tasks.logs(tx, task_id, after, limit), snapshot=True)
+        return self._read(lambda tx: task_logs.read(tx, task_id, after, limit), snapshot=True)
 
     def events(self, task_id: str) -> list[Event]:
         return [rows.event(row) for row in self._all("events", task_id=task_id)]
