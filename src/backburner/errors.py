@@ -278,6 +278,12 @@ class StoreFull(StoreError):
     code = "store_full"
 
 
+class NoRoomToCompact(StoreError):
+    """The store {store} can be compacted when {needed_mb} MB of its disk are free: it is written anew. Now it is {free_mb} MB. Forget tasks first, as `backburner prune --older-than 1d` does, or make room."""
+
+    code = "no_room_to_compact"
+
+
 class StoreReadOnly(StoreError):
     """The store {store} cannot be written: {reason}. Check the permissions of the file and of its folder."""
 

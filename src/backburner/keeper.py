@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,11 @@ from .folders import remove_task_folder
 from .store import HeldLease, Store
 from .unchanged import Unchanged
 
-_BATCH = 500
+#: One bite of a sweep. Writers get in between two of them.
+_BATCH = 100
+_PAUSE_S = 0.005
+#: So often in one round is room given back to the disk; the rest has time until the next.
+_STEPS = 16
 #: A holder gets this long past the time limit to end its task itself.
 _TIMEOUT_MARGIN_MS = 60_000
 
@@ -76,6 +81,10 @@ class Keeper:
         for task_id in (*swept.expired, *swept.purged):
             if self._tasks_folder is not None:
                 remove_task_folder(self._tasks_folder, task_id)
+        for _ in range(_STEPS):
+            if not store.give_back():
+                break
+            time.sleep(_PAUSE_S)
         return swept
 
     def _look_at_leases(self) -> tuple[list[HeldLease], list[HeldLease]]:
@@ -97,10 +106,9 @@ class Keeper:
 
 
 def _all(sweep: Callable[[], list[str]]) -> list[str]:
-    """Sweep until a bite is not full."""
+    """Sweep until there is nothing left."""
     touched: list[str] = []
-    while True:
-        bite = sweep()
+    while bite := sweep():
         touched += bite
-        if len(bite) < _BATCH:
-            return touched
+        time.sleep(_PAUSE_S)
+    return touched

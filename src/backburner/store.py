@@ -109,6 +109,20 @@ class QueueDepth:
     leased: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """What a store takes on its disk.
+
+    `log_bytes` is the part of it that is a write-ahead log, and `free_bytes` what deleted tasks left
+    and no other has taken yet. That can be given back if `gives_back`, else only by `compact`.
+    """
+
+    bytes: int
+    log_bytes: int = 0
+    free_bytes: int = 0
+    gives_back: bool = True
+
+
 # -- waking up -------------------------------------------------------------------------------------
 
 #: Topics are `task:<task_id>` (its state, progress, questions or logs changed), `steer:<task_id>` (its holder
@@ -305,7 +319,7 @@ class Store(Protocol):
         ...
 
     def pack_logs(self, finished_before: int, limit: int = 100) -> list[str]:
-        """Compress the logs of tasks that finished before then."""
+        """Compress what is not yet of the logs of tasks that finished before then, some of it at a time."""
         ...
 
     def launches(self) -> set[str]:
@@ -330,6 +344,20 @@ class Store(Protocol):
 
     def check_writable(self) -> None:
         """Write what changes nothing, so that it shows whether a write is possible; it is not synced."""
+        ...
+
+    def size(self) -> StoreSize: ...
+
+    def give_back(self, keep_bytes: int = ...) -> int:
+        """Give back to the disk a little of what deleted tasks left, so that no writer waits for long.
+
+        Says how many bytes it were: 0 when no more than `keep_bytes` are left, which the next tasks
+        may use, and where the database sees to it by itself.
+        """
+        ...
+
+    def compact(self) -> None:
+        """Give back all of it, by writing the store anew. All writers wait. Raises NoRoomToCompact."""
         ...
 
     def version(self) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import random
 import signal
 import sqlite3
 from typing import Any
 
 import pytest
 
+from backburner import open_store
+from backburner.reports import Logged, Started, Succeeded
+from backburner.stores.statements import migrations
+from backburner.task import LogLine
 from tests import services
 from tests.cli.conftest import Lab, Worker
 
@@ -61,6 +67,45 @@ def test_prune_forgets_finished_tasks_and_their_files(lab: Lab, worker: Worker) 
     assert lab.json("prune", "--older-than", "0")["forgotten"] == [task_id]
     assert not (lab.folder / "lab.db.d/tasks" / task_id).exists()
     assert lab.run("show", task_id).returncode == 3
+
+
+def log_much(lab: Lab, *, task_id: str) -> None:
+    """Have a task done that wrote three megabytes which cannot be compressed."""
+    noise = random.Random(1)
+    lines = [LogLine(n, n, "stdout", "info", noise.randbytes(2000).hex()) for n in range(1, 1001)]
+    with contextlib.closing(open_store(lab.url)) as store:
+        lease = store.claim_task(task_id, "w1")
+        assert lease is not None
+        store.report(lease, Started(), Logged(tuple(lines)), Succeeded("1"))
+
+
+@pytest.mark.slow
+def test_prune_gives_the_disk_back_and_says_how_much(lab: Lab) -> None:
+    log_much(lab, task_id=lab.submit("add", a=1))
+    log_much(lab, task_id=lab.submit("add", a=1))
+    dry = lab.json("prune", "--older-than", "0", "--dry-run")
+    assert dry["freed_bytes"] == 0
+    assert dry["store_bytes"] > 4_000_000
+    done = lab.json("prune", "--older-than", "0")
+    assert len(done["forgotten"]) == 2
+    assert done["freed_bytes"] > 4_000_000
+    assert sum(file.stat().st_size for file in lab.folder.glob("lab.db*") if file.is_file()) < 500_000
+    assert "The store has " in lab.run("prune").stderr
+
+
+@pytest.mark.slow
+def test_doctor_and_prune_say_when_a_file_of_an_earlier_release_should_be_written_anew(lab: Lab) -> None:
+    with contextlib.closing(sqlite3.connect(lab.folder / "lab.db")) as connection:
+        for number, _, script in migrations("sqlite"):
+            connection.executescript(f"{script}; PRAGMA user_version = {number}")
+        connection.executescript("CREATE TABLE filler AS SELECT zeroblob(30000000); DROP TABLE filler")
+    found = findings(lab.json("doctor"), "warning")
+    assert "28.6 MiB of it free" in found["disk"]
+    said = lab.run("prune").stderr
+    assert "`backburner prune --compact`" in said
+    assert lab.json("prune", "--compact")["freed_bytes"] > 25_000_000
+    assert "of an earlier release" not in lab.run("prune").stderr
+    assert "the store has" in findings(lab.json("doctor"), "ok")["disk"]
 
 
 def test_doctor_finds_nothing_in_a_healthy_place(lab: Lab, worker: Worker) -> None:

@@ -18,6 +18,7 @@ from ..engines.local import Standing
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
+from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
 from .overview import queue_records
@@ -164,12 +165,15 @@ def _permissions(place: Place) -> Iterator[Finding]:
 def _disk(place: Place) -> Iterator[Finding]:
     make_private(place.data_dir)
     usage = shutil.disk_usage(place.data_dir)
-    message = f"{size(usage.free)} free of {size(usage.total)} at {place.data_dir}"
+    held = place.store.size()
+    message = f"{size(usage.free)} free of {size(usage.total)} at {place.data_dir}; {disk_use(place, held)}"
     advice = "Make room, or forget old tasks: backburner prune --older-than 7d"
     if usage.free < TOO_LITTLE_BYTES:
         yield Finding("disk", "problem", message, advice)
     elif usage.free < _LITTLE_BYTES:
         yield Finding("disk", "warning", message, advice)
+    elif needs_compacting(held):
+        yield Finding("disk", "warning", message, f"The store's file is of an earlier release: {COMPACT}.")
     else:
         yield Finding("disk", "ok", message)
 

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..lifecycle import TERMINAL
+from .disk_use import COMPACT, needs_compacting
 from .filters import every_task
-from .output import age, cell, print_json, say, show, state_cell, table
+from .output import age, cell, print_json, say, show, size, state_cell, table
 from .place import Place
 from .verb import verb
 
 if TYPE_CHECKING:
     from ..task import Task
+
+#: Between two steps, other writers get in.
+_PAUSE_S = 0.005
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,6 +40,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner prune -t lab.py                       # only what is past its time to live",
             "backburner prune --older-than 30d --dry-run",
             "backburner prune --older-than 1d --all-owners",
+            "backburner prune --compact                       # a store of an earlier release gets smaller",
         ],
     )(prune)
 
@@ -62,11 +67,17 @@ def prune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what --older-than would forget")
     ] = False,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Write a SQLite file anew; all writers wait meanwhile")
+    ] = False,
 ) -> None:
-    """Remove what is not needed any more.
+    """Remove what is not needed any more, and give its room back to the disk.
 
     Without options this is one round of the keeper: tasks past their time to live expire, and their
     files go. With --older-than, finished tasks of yours are forgotten before that.
+
+    A SQLite file that an earlier release made gives its room back only when it is written anew, with
+    --compact: once, while as much is free on its disk as twice what it holds.
     """
     from ..times import duration_s
 
@@ -77,19 +88,38 @@ def prune(
         forgotten = [
             task for task in finished if task.completed_at is not None and task.completed_at < before
         ]
+    size_before = place.store.size()
+    swept: dict[str, list[str]] = {}
     if not dry_run:
         for task in forgotten:
             place.service.delete(task.task_id, owner=place.owner)
-    swept = {} if dry_run else _sweep(place)
+        swept = _sweep(place)
+        _give_back(place, compact)
+    now = place.store.size()
+    freed = max(0, size_before.bytes - now.bytes)
     if place.as_json:
-        print_json({"forgotten": [task.task_id for task in forgotten], **swept, "dry_run": dry_run})
+        room = {"freed_bytes": freed, "store_bytes": now.bytes}
+        ids = [task.task_id for task in forgotten]
+        print_json({"forgotten": ids, **swept, **room, "dry_run": dry_run})
         return
     if forgotten:
         rows = [[task.task_id, state_cell(task.state), f"{age(task.completed_at)} ago"] for task in forgotten]
         show(table(["TASK", "STATE", "FINISHED"], rows, whole=("TASK",)))
     done = "would be forgotten" if dry_run else "forgotten"
     counts = "".join(f", {len(ids)} {name}" for name, ids in swept.items())
-    say(f"{len(forgotten)} {done}{counts}.")
+    say(f"{len(forgotten)} {done}{counts}. The store has {size(now.bytes)}, {size(freed)} less than before.")
+    if not dry_run and needs_compacting(now):
+        say(f"{size(now.free_bytes)} of that are free. The file is of an earlier release: {COMPACT}.")
+
+
+def _give_back(place: Place, compact: bool) -> None:
+    store = place.store
+    if compact:
+        while store.pack_logs(finished_before=store.now_ms()):
+            pass
+        store.compact()
+    while store.give_back(keep_bytes=0):
+        time.sleep(_PAUSE_S)
 
 
 def _sweep(place: Place) -> dict[str, list[str]]:
@@ -101,6 +131,6 @@ def _sweep(place: Place) -> dict[str, list[str]]:
     keeper = Keeper(place.store, place.settings, f"prune_{os.getpid()}", tasks_folder=folder)
     swept = keeper.sweep()
     if swept is None:
-        say("A supervisor keeps this store in order already.")
+        say("A keeper is at work on this store already, or was a moment ago.")
         return {}
     return {"expired": swept.expired, "purged": swept.purged}

@@ -68,7 +68,7 @@ class RetentionSettings:
     ttl_s: float = _setting(7 * 86400.0, "How long a task is kept after its submission, when nobody says")
     max_ttl_s: float = _setting(90 * 86400.0, "The longest time to live that a caller may ask for")
     purge_after_s: float = _setting(86400.0, "How long an expired task's bare record is kept")
-    pack_logs_after_s: float = _setting(3600.0, "When the logs of a finished task are compressed")
+    pack_logs_after_s: float = _setting(3600.0, "When the last lines of a finished task's log are compressed")
 
 
 @dataclass(frozen=True, slots=True)

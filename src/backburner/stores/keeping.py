@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Sequence
 
 from ..lifecycle import LEASED, Signal, State, next_state
 from ..reports import Outcome, TimedOut
 from ..store import HeldLease
 from ..task import TaskError
-from . import tasks, working
+from . import task_logs, tasks, working
 from .rows import by_name, launch_of
-from .transaction import Transaction
+from .transaction import Row, Transaction
 from .working import end, lost
 
 #: Clocks of one store differ by less.
 _CLOCK_WAS_SET_BACK_MS = 5_000
+#: What one transaction packs, and what it deletes: others wait for it.
+_LINES_AT_ONCE = 20_000
+_BYTES_AT_ONCE = 4 << 20
 
 
 def lose(tx: Transaction, silent: Sequence[HeldLease], workers: Sequence[str]) -> list[str]:
@@ -63,8 +64,7 @@ def _end(
 
 def expire(tx: Transaction, limit: int) -> list[str]:
     touched = []
-    for expiring in tx.all("expiring", now=tx.now, limit=limit):
-        task_id = expiring["task_id"]
+    for task_id in _bite(tx, tx.all("expiring", now=tx.now, limit=limit)):
         row = tx.one("lock_task", task_id=task_id)
         after = next_state(State(row["state"]), Signal.EXPIRE) if row else None
         if row is None or after is None:
@@ -77,7 +77,7 @@ def expire(tx: Transaction, limit: int) -> list[str]:
 
 
 def purge(tx: Transaction, before: int, limit: int) -> list[str]:
-    expired = tx.all("expired_before", before=before, limit=limit)
+    expired = tx.all("expired_before", before=before, limit=limit)  # their logs went when they expired
     for row in expired:
         tasks.forget(tx, row["task_id"], row["seq"])
     return [row["task_id"] for row in expired]
@@ -87,25 +87,29 @@ def launches(tx: Transaction) -> set[str]:
     return {launch_of(row["meta_json"]) for row in tx.all("meta_of_unfinished")} - {""}
 
 
-def pack_logs(tx: Transaction, finished_before: int, limit: int) -> list[str]:
-    found = tx.all("with_plain_logs", finished_before=finished_before, limit=limit)
+def _bite(tx: Transaction, found: Sequence[Row]) -> list[str]:
+    """The first of the tasks: as many as have logs that one transaction can delete in a moment."""
+    bite: list[str] = []
+    left = _BYTES_AT_ONCE
     for row in found:
-        _pack(tx, row["task_id"])
-    return [row["task_id"] for row in found]
+        log = tx.one("log_bytes", task_id=row["task_id"])
+        left -= 0 if log is None else int(log["bytes"])
+        if bite and left < 0:
+            break
+        bite.append(row["task_id"])
+    return bite
 
 
-def _pack(tx: Transaction, task_id: str) -> None:
-    lines = tx.all("plain_logs", task_id=task_id, after=0, limit=2**31)
-    if lines:
-        texts = (
-            json.dumps([line["seq"], line["ts"], line["stream"], line["level"], line["line"]])
-            for line in lines
-        )
-        data = zlib.compress("\n".join(texts).encode())
-        first, last = lines[0]["seq"], lines[-1]["seq"]
-        tx.run("insert_log_chunk", task_id=task_id, first_seq=first, last_seq=last, data=data)
-        tx.run("delete_logs", task_id=task_id)
-    tx.run("logs_are_packed", task_id=task_id)
+def pack_logs(tx: Transaction, finished_before: int, limit: int) -> list[str]:
+    """Some lines at a time, so that other writers need not wait for long; the ids of those that are done."""
+    packed, left = [], _LINES_AT_ONCE
+    for row in tx.all("with_plain_logs", finished_before=finished_before, limit=limit):
+        left -= task_logs.pack(tx, row["task_id"], left)
+        if left <= 0:
+            break
+        tx.run("logs_are_packed", task_id=row["task_id"])
+        packed.append(row["task_id"])
+    return packed
 
 
 def forget_runtimes(tx: Transaction, keep: int) -> int:

@@ -27,7 +27,7 @@ from ..errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..store import ANYTHING, Watch
+from ..store import ANYTHING, StoreSize, Watch
 from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
 from .sql_store import SqlStore
 from .statements import migrations, statements
@@ -203,6 +203,19 @@ class PostgresStore(SqlStore):
 
     def follow_clock(self) -> None:
         """The database's clock is asked, and not this host's."""
+
+    # -- the room that it takes
+
+    def size(self) -> StoreSize:
+        (row,) = self._all("database_size")
+        return StoreSize(bytes=int(row["bytes"]))
+
+    def give_back(self, keep_bytes: int = 0) -> int:
+        """Autovacuum does it."""
+        return 0
+
+    def compact(self) -> None:
+        """`VACUUM FULL` would lock every table, and is for the database's administrator to run."""
 
     # -- waking up
 

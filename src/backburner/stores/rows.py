@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -243,8 +244,19 @@ def event(row: Row) -> Event:
     )
 
 
-def log_line(row: Row) -> LogLine:
-    return LogLine(row["seq"], row["ts"], row["stream"], row["level"], row["line"])
+def log_lines(found: Sequence[Row]) -> list[LogLine]:
+    return [LogLine(row["seq"], row["ts"], row["stream"], row["level"], row["line"]) for row in found]
+
+
+def log_parameters(task_id: str, line: LogLine) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "seq": line.seq,
+        "ts": line.ts,
+        "stream": line.stream,
+        "level": line.level,
+        "line": line.message,
+    }
 
 
 def artifact(row: Row) -> Artifact:

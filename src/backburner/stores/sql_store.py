@@ -23,7 +23,7 @@ from ..task import (
     Worker,
     ids_that_begin,
 )
-from . import keeping, rows, tasks, working
+from . import keeping, rows, task_logs, tasks, working
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class SqlStore(ABC):
         return self._read(lambda tx: tasks.position(tx, task, limit))
 
     def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]:
-        return self._read(lambda tx: tasks.logs(tx, task_id, after, limit), snapshot=True)
+        return self._read(lambda tx: task_logs.read(tx, task_id, after, limit), snapshot=True)
 
     def events(self, task_id: str) -> list[Event]:
         return [rows.event(row) for row in self._all("events", task_id=task_id)]

@@ -8,7 +8,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -27,13 +26,14 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..folders import make_private
-from ..store import ANYTHING, Watch
+from ..store import StoreSize, Watch
+from . import sqlite_space
 from .host_clock import HostClock
 from .sql_store import SqlStore
 from .sqlite_errors import from_sqlite, from_system
 from .statements import migrations, statements
 from .transaction import UNFIT, GroupCommit, Job, Transaction, run_jobs
-from .watches import PipeWatch, SocketFolder
+from .watches import SocketFolder, polling_watch
 
 T = TypeVar("T")
 
@@ -42,7 +42,6 @@ TEMPORARY = ("sqlite://", "sqlite:")
 
 _BUSY_TIMEOUT_S = 10
 _CHECK_S = 2
-_POLL_S = 0.2
 _WAL_PAUSE_S = 0.01
 
 
@@ -97,6 +96,7 @@ class SqliteStore(SqlStore):
         self._writer = self._connect()
         self._writer_is_full = False
         self._group = GroupCommit(self._run_group)
+        self._space = sqlite_space.FileSpace(self.path, self.url, self._connect, self._write_lock)
         self._file = self._identity()
         self._migrate()
 
@@ -110,7 +110,8 @@ class SqliteStore(SqlStore):
         )
         try:
             connection.row_factory = sqlite3.Row
-            _use_wal(connection)
+            _use_wal(connection, new=sqlite_space.file_bytes(self.path) == 0)
+            connection.execute(f"PRAGMA journal_size_limit = {sqlite_space.LARGEST_LOG_BYTES}")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_autocheckpoint = 2000")
         except BaseException:
@@ -199,14 +200,15 @@ class SqliteStore(SqlStore):
 
     def _write(self, work: Callable[[Transaction], T], durable: bool = True) -> T:
         self._check_open()
-        try:
+        with self._telling_errors():
             return self._group(work, durable)
-        except (sqlite3.Error, *UNFIT) as error:
-            raise self._as_store_error(error) from error
-        except OSError as error:  # of the lock's file
-            raise from_system(self.url, error) from error
 
     def _run_group(self, jobs: list[Job[Any]]) -> None:
+        self._commit(jobs)
+        if self._space.is_tight():
+            self._space.copy_log(self._writer)
+
+    def _commit(self, jobs: list[Job[Any]]) -> None:
         """All jobs in one commit, on disk if one of them must be."""
         full = self._durable and any(job.durable for job in jobs)
         if full != self._writer_is_full:
@@ -262,6 +264,34 @@ class SqliteStore(SqlStore):
         if jump_ms:
             self._write(move)
 
+    # -- the room that it takes
+
+    def size(self) -> StoreSize:
+        return self._reading(self._space.size)
+
+    def give_back(self, keep_bytes: int = sqlite_space.SPARE_BYTES) -> int:
+        now, freed = self.size(), 0
+        with self._telling_errors():
+            if now.gives_back and now.free_bytes > keep_bytes:
+                freed = self._space.give_back(keep_bytes)
+            if not keep_bytes and not freed:
+                self._space.empty_log()
+        return freed
+
+    def compact(self) -> None:
+        self._check_open()
+        with self._telling_errors():
+            self._space.rewrite()
+
+    @contextlib.contextmanager
+    def _telling_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, *UNFIT) as error:
+            raise self._as_store_error(error) from error
+        except OSError as error:  # of the lock's file
+            raise from_system(self.url, error) from error
+
     # -- waking up
 
     def watch(self) -> Watch:
@@ -269,35 +299,7 @@ class SqliteStore(SqlStore):
         try:
             return self._sockets.listen()
         except OSError:
-            return self._polling_watch()
-
-    def _polling_watch(self) -> PipeWatch:
-        """Where no socket can be made: look now and then whether anybody has written."""
-        watch, over = PipeWatch(), threading.Event()
-        connection = self._connect()
-
-        def version() -> object:
-            try:
-                return connection.execute("PRAGMA data_version").fetchone()[0]
-            except sqlite3.Error:
-                return object()  # it cannot be known, so anything may have changed
-
-        def look(seen: object) -> None:
-            while not over.wait(_POLL_S):
-                before, seen = seen, version()
-                if seen != before:
-                    watch.hear({ANYTHING})
-            connection.close()
-
-        thread = threading.Thread(target=look, args=(version(),), name="backburner-poll", daemon=True)
-        thread.start()
-
-        def stop() -> None:
-            over.set()
-            thread.join()
-
-        watch.fed_by(stop)
-        return watch
+            return polling_watch(self._connect())
 
     # -- ending, and errors
 
@@ -342,11 +344,13 @@ def wake_folder(path: Path) -> Path:
     return files_folder(path) / "wake"
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection, *, new: bool) -> None:
     """In a new file it is a change of the file, for which SQLite does not wait while others open it too."""
     deadline = time.monotonic() + _BUSY_TIMEOUT_S
     while True:
         try:
+            if new:
+                sqlite_space.let_give_back(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -13,7 +12,7 @@ from typing import Any
 from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import Submission, TaskQuery
-from ..task import LogLine, NewTask, Task, TaskHead, first_task_id
+from ..task import NewTask, Task, TaskHead, first_task_id
 from . import rows
 from .transaction import Row, Transaction
 
@@ -189,19 +188,6 @@ def _walk_by_state(query: TaskQuery, state: State | None) -> str:
     if query.owner is None:
         return "list_all"
     return "list_owner" if query.tool_name is None else "list_owner_tool"
-
-
-def logs(tx: Transaction, task_id: str, after: int, limit: int) -> list[LogLine]:
-    lines: list[LogLine] = []
-    for chunk in tx.all("log_chunks", task_id=task_id, after=after):
-        for text in zlib.decompress(bytes(chunk["data"])).splitlines():
-            line = LogLine(*json.loads(text))
-            if line.seq > after:
-                lines.append(line)
-        if len(lines) >= limit:
-            return lines[:limit]
-    plain = tx.all("plain_logs", task_id=task_id, after=after, limit=limit - len(lines))
-    return lines + [rows.log_line(row) for row in plain]
 
 
 # -- steering ------------------------------------------------------------------------------------

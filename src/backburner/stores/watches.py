@@ -7,6 +7,7 @@ import os
 import secrets
 import select
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..folders import make_private
 from ..store import ANYTHING
 
 _LARGEST = 32_000
+_POLL_S = 0.2
 #: Linux keeps as few as ten unread datagrams; from so many on, some may have been lost.
 _MAY_HAVE_OVERFLOWED = 8
 
@@ -207,3 +209,31 @@ class SocketWatch:
             self._path.unlink(missing_ok=True)
         self._poll.close()
         self._listener.close()
+
+
+def polling_watch(connection: sqlite3.Connection) -> PipeWatch:
+    """Where no socket can be made: look now and then whether anybody has written. Closes the connection."""
+    watch, over = PipeWatch(), threading.Event()
+
+    def version() -> object:
+        try:
+            return connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            return object()  # it cannot be known, so anything may have changed
+
+    def look(seen: object) -> None:
+        while not over.wait(_POLL_S):
+            before, seen = seen, version()
+            if seen != before:
+                watch.hear({ANYTHING})
+        connection.close()
+
+    thread = threading.Thread(target=look, args=(version(),), name="backburner-poll", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+
+    watch.fed_by(stop)
+    return watch

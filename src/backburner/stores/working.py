@@ -28,7 +28,7 @@ from ..reports import (
 )
 from ..store import Lease, LeaseView
 from ..task import TaskError, Worker
-from . import rows
+from . import rows, task_logs
 from .transaction import Row, Transaction
 
 _ABOVE_EVERY_PRIORITY = 2**31
@@ -258,20 +258,7 @@ def _write(tx: Transaction, lease: Lease, task: dict[str, Any], change: Change) 
         case Progressed(progress=progress):
             tx.run("set_progress", **key, progress_json=rows.encode(progress.to_dict()), now=tx.now)
         case Logged(lines=lines):
-            tx.many(
-                "insert_log",
-                [
-                    {
-                        "task_id": lease.task_id,
-                        "seq": line.seq,
-                        "ts": line.ts,
-                        "stream": line.stream,
-                        "level": line.level,
-                        "line": line.message,
-                    }
-                    for line in lines
-                ],
-            )
+            task_logs.append(tx, lease.task_id, lines)
         case Checkpointed(data_json=data_json):
             tx.run("keep_checkpoint", **key, ts=tx.now, data_json=data_json)
         case Registered(artifact=artifact):

@@ -9,17 +9,32 @@ ON CONFLICT DO NOTHING;
 SELECT seq, ts, stream, level, line FROM task_logs
 WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit;
 
--- name: log_chunks
-SELECT data FROM task_log_chunks WHERE task_id = :task_id AND last_seq > :after ORDER BY first_seq;
-
--- name: insert_log_chunk
-INSERT INTO task_log_chunks (task_id, first_seq, last_seq, data) VALUES (:task_id, :first_seq, :last_seq, :data);
+-- name: delete_logs_up_to
+DELETE FROM task_logs WHERE task_id = :task_id AND seq <= :seq;
 
 -- name: delete_logs
 DELETE FROM task_logs WHERE task_id = :task_id;
 
+-- name: log_chunks
+-- Chunks do not overlap, so that the one with the line after `after` is found by where it begins.
+SELECT last_seq, data FROM task_log_chunks
+WHERE task_id = :task_id AND last_seq > :after AND first_seq >= coalesce(
+    (SELECT max(first_seq) FROM task_log_chunks WHERE task_id = :task_id AND first_seq <= :after), 0)
+ORDER BY first_seq LIMIT :limit;
+
+-- name: last_packed_log
+SELECT last_seq FROM task_log_chunks WHERE task_id = :task_id ORDER BY first_seq DESC LIMIT 1;
+
+-- name: insert_log_chunk
+INSERT INTO task_log_chunks (task_id, first_seq, last_seq, data) VALUES (:task_id, :first_seq, :last_seq, :data);
+
 -- name: delete_log_chunks
 DELETE FROM task_log_chunks WHERE task_id = :task_id;
+
+-- name: log_bytes
+-- About what the log of a task takes.
+SELECT (SELECT coalesce(sum(length(data)), 0) FROM task_log_chunks WHERE task_id = :task_id)
+     + (SELECT 100 * count(*) FROM task_logs WHERE task_id = :task_id) AS bytes;
 
 -- name: insert_artifact
 INSERT INTO artifacts (artifact_id, task_id, attempt, name, kind, size_bytes, sha256, path, created_at)

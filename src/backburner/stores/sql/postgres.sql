@@ -70,3 +70,6 @@ WHERE (t.owner, t.tool_name, t.seq) < (:owner, :tool_name, :before_seq)
   AND (t.owner, t.tool_name) >= (:owner, :tool_name)
 {since}
 ORDER BY t.owner DESC, t.tool_name DESC, t.seq DESC LIMIT :limit;
+
+-- name: database_size
+SELECT pg_database_size(current_database()) AS bytes;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -178,6 +179,56 @@ class Keeping(WithWork):
         clock.advance(1)
         store.pack_logs(finished_before=clock.now_ms())
         assert store.logs(lease.task_id, after=1) == [line(2), line(3)]
+
+    @pytest.mark.parametrize("at_once", [7, 300, 2000], ids="{} at once".format)
+    def test_a_long_log_is_read_through_the_same_cursors_however_it_came(
+        self, store: Store, work: Work, clock: FakeClock, at_once: int
+    ) -> None:
+        lines = [
+            LogLine(n, 1000 + n, "stdout", "info", f'"é\n{n}\u2028' + "x" * (n % 90)) for n in range(1, 1401)
+        ]
+        lease = work.started()
+        for start in range(0, len(lines), at_once):
+            store.report(lease, Logged(tuple(lines[start : start + at_once])))
+
+        def reads_whole() -> None:
+            assert store.logs(lease.task_id, limit=5000) == lines
+            for after, limit in ((0, 1), (510, 5), (511, 1), (512, 1), (1022, 300), (1399, 9), (1400, 9)):
+                assert store.logs(lease.task_id, after, limit) == lines[after : after + limit]
+
+        reads_whole()
+        store.report(lease, Logged(tuple(lines[900:])))  # a second time
+        reads_whole()
+        store.report(lease, Failed(CRASH))
+        clock.advance(1)
+        store.pack_logs(finished_before=clock.now_ms())
+        reads_whole()
+
+    def test_what_an_attempt_logged_is_there_for_the_next_to_go_on_from(
+        self, store: Store, work: Work
+    ) -> None:
+        lease = work.started()
+        lines = tuple(LogLine(n, n, "stdout", "info", "x" * 100) for n in range(1, 601))
+        store.report(lease, Logged(lines))
+        store.lose(workers=["w1"])
+        assert work.start(work.claim(lease.task_id)).last_log_seq == 600
+
+    # -- the room that it takes
+
+    def test_the_room_of_what_was_deleted_can_be_given_back(self, store: Store, work: Work) -> None:
+        lease = work.started()
+        noise = random.Random(1)
+        lines = tuple(LogLine(n, n, "stdout", "info", noise.randbytes(500).hex()) for n in range(1, 1001))
+        store.report(lease, Logged(lines), Succeeded("1"))
+        kept = work.queued()
+        full = store.size().bytes
+        store.delete(lease.task_id)
+        while store.give_back(keep_bytes=0):
+            pass
+        assert store.size().bytes <= full
+        assert store.give_back(keep_bytes=0) == 0
+        store.compact()
+        assert work.state(kept) == State.QUEUED
 
     # -- runtimes
 
