@@ -259,6 +259,9 @@ class Registry:
         self._tools: dict[str, ToolSpec] = {}
         #: Asked for a tool that is not here (yet): the tools of an attached server are found when needed.
         self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
+        #: What an attached server offers itself, when that is known, and the patterns that match none of it.
+        self.offered: tuple[str, ...] = ()
+        self.unmatched: tuple[str, ...] = ()
 
     def add(self, spec: ToolSpec) -> None:
         if spec.name in self._tools:

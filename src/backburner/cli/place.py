@@ -143,6 +143,7 @@ def load_app(where: Where, target: str) -> Backburner:
     from ..target import load, parse
 
     app: Backburner = load(parse(target))
+    app.quiet = True
     if where.store:
         app.settings = dataclasses.replace(app.settings, store=where.store)
     return app
