@@ -15,15 +15,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
-from .birthplace import birthplace
-from .config import Settings, state_folder
+from . import birthplace
+from .config import Settings, state_folder, without_password
 from .engine import Engine
 from .errors import BackburnerError, ConfigError
 from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
 from .stores import open_store, store_is_there
-from .target import FOR_RUNNER, LOADING, refuse_to_serve_while_loading
+from .target import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_loading
 from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
 
@@ -74,9 +74,15 @@ class Backburner:
         that does. Raises ConfigError.
         """
         self.name = name
-        self._read_settings = partial(Settings.load, name, settings, file=config)
+        self._birthplace = birthplace.birthplace(inspect.currentframe(), name, target)
+        self._given_store = settings.get("store")
+        self._read_settings = partial(
+            Settings.load, name, settings, file=config, folder=self._birthplace.folder
+        )
         self.tools = Registry()
-        self._birthplace = birthplace(inspect.currentframe(), name, target)
+        #: Whether it says nothing of itself to stderr: the command line has its own words.
+        self.quiet = False
+        self._said_where = False
         #: Where the processes that run its tasks find it; empty when they could not.
         self.target = self._birthplace.target
         self._arguments = tuple(sys.argv)  # as they are now: who imports us for others may change them later
@@ -87,6 +93,7 @@ class Backburner:
         self.making = threading.RLock()
         if not FOR_RUNNER.get():
             self.settings = self._read_settings()  # so that a mistake shows at once
+        APPS.add(self)
         if (loading := LOADING.get()) is not None:
             loading.apps.append(self)
 
@@ -120,8 +127,9 @@ class Backburner:
 
     def check_target(self) -> None:
         """Raises NoTarget when the processes that run the tasks would not find this app."""
-        if not self.target and self._birthplace.refusal is not None:
-            raise self._birthplace.refusal
+        refusal = self._birthplace.refusal
+        if not self.target and refusal is not None and not birthplace.not_needed:
+            raise refusal
 
     # -- tools
 
@@ -177,6 +185,12 @@ class Backburner:
 
     @MadeOnce
     def store(self) -> Store:
+        if (old := left_behind(self._given_store, self.settings.store)) is not None:
+            new = self.settings.store.removeprefix("sqlite://")
+            words = (
+                "%s is not used: the store of %s is beside its file, %s. To keep what is in it, move it there"
+            )
+            log.warning(words, old, self.name, new)
         return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
     @MadeOnce
@@ -220,6 +234,13 @@ class Backburner:
         with self._lock:
             self.engine.start()
 
+    def say_where(self) -> None:
+        """Say once, to stderr, where the tasks are kept, in full: a relative path is easily mistaken."""
+        if not self.quiet and not self._said_where:
+            self._said_where = True
+            where = without_password(self.settings.store)
+            print(f"backburner: {self.name} keeps its tasks in {where}", file=sys.stderr, flush=True)
+
     def resume(self) -> None:
         """If tasks wait in the store, make sure that somebody works on them: in the background.
 
@@ -252,6 +273,17 @@ def data_dir(settings: Settings, store_url: str) -> Path:
 
         return files_folder(sqlite_path(store_url))
     return state_folder(os.environ) / hashlib.sha256(store_url.encode()).hexdigest()[:16]
+
+
+def left_behind(given: str | None, store: str) -> Path | None:
+    """The file in the working folder that a relative store named before it was relative to the app's file."""
+    from .stores.sqlite import sqlite_path
+
+    if not given or given == store or not given.startswith("sqlite:///") or given.startswith("sqlite:////"):
+        return None
+    old = sqlite_path(given)
+    moved = store.endswith(given.removeprefix("sqlite:///")) and old != sqlite_path(store)
+    return old if moved and old.exists() and not sqlite_path(store).exists() else None
 
 
 def work_waits(settings: Settings) -> bool:

@@ -15,6 +15,9 @@ from typing import Any
 from .errors import ConfigError, NoTarget
 from .target import FILE_MODULE, LOADING, known_files, parse
 
+#: How many blocks are under way in which no other process has to find an app: `backburner.testing.inline`.
+not_needed = 0
+
 #: What an import has made in this process: the file that made an app of a name, and where it is found.
 _made: dict[tuple[Path | None, str], Birthplace] = {}
 
@@ -29,6 +32,10 @@ class Birthplace:
     target: str
     file: Path | None = None
     refusal: NoTarget | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        return None if self.file is None else self.file.parent
 
 
 def birthplace(frame: FrameType | None, name: str, given: str | None = None) -> Birthplace:

@@ -11,6 +11,7 @@ import contextvars
 import importlib.util
 import inspect
 import sys
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -41,6 +42,9 @@ class Loading:
 
 #: The load that is under way.
 LOADING: contextvars.ContextVar[Loading | None] = contextvars.ContextVar("backburner_loading", default=None)
+
+#: Every app of this process.
+APPS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 #: The apps that were made while a module was imported, by the module's name.
 _apps_of: dict[str, list[Any]] = {}
@@ -97,7 +101,7 @@ def load(target: str) -> Any:
             raise AppNotFound(target=target, reason=f"{type(error).__name__}: {error}") from error
         made = _apps_of.setdefault(module.__name__, list(loading.apps))
         if name.startswith("."):
-            return _by_attribute(module, name[1:], made, loading)
+            return _by_attribute(module, name[1:], loading)
     held = [value for value in vars(module).values() if _is_app(value)]
     return _only(held, name) or _only(made, name) or _not_one(held, name, target)
 
@@ -122,6 +126,11 @@ def _is_app(value: Any) -> bool:
     )
 
 
+def app_of(value: Any) -> Any:
+    """The app that something is, or that is attached to it; None when it is neither app nor server."""
+    return value if _is_app(value) else next((app for app in APPS if app.server is value), None)
+
+
 def _distinct(apps: list[Any], name: str) -> list[Any]:
     return list({id(app): app for app in apps if not name or app.name == name}.values())
 
@@ -137,19 +146,15 @@ def _not_one(apps: list[Any], name: str, target: str) -> NoReturn:
     raise AppNotFound(target=target, reason=reason)
 
 
-def _by_attribute(module: ModuleType, attribute: str, made: list[Any], loading: Loading) -> Any:
+def _by_attribute(module: ModuleType, attribute: str, loading: Loading) -> Any:
     """The app that a module holds by this name, or whose server it holds, or that a function of it makes."""
-
-    def app_of(value: Any) -> Any:
-        return value if _is_app(value) else next((app for app in made if app.server is value), None)
-
     try:
         found = attrgetter(attribute)(module)
     except AttributeError:
         raise AppNotFound(target=loading.target, reason=f"there is no {attribute}") from None
     app = app_of(found)
     if app is None and callable(found):
-        made = loading.apps = []
+        loading.apps = []
         try:
             value = found()
         except Exception as error:
@@ -158,7 +163,7 @@ def _by_attribute(module: ModuleType, attribute: str, made: list[Any], loading: 
         if inspect.iscoroutine(value):
             value.close()
             raise AppNotFound(target=loading.target, reason=f"{attribute} is async; name a plain function")
-        app = app_of(value) or _only(made, "")
+        app = app_of(value) or _only(loading.apps, "")
     if app is None:
         reason = f"{attribute} is not a Backburner app, nor a server with one, nor a function that makes one"
         raise AppNotFound(target=loading.target, reason=reason)

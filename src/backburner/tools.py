@@ -267,6 +267,9 @@ class Registry:
         self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
         #: What the tools of an attached server live in: a runner enters it once.
         self.lifespan: Lifespan | None = None
+        #: What an attached server offers itself, when that is known, and the patterns that match none of it.
+        self.offered: tuple[str, ...] = ()
+        self.unmatched: tuple[str, ...] = ()
 
     def add(self, spec: ToolSpec) -> None:
         if spec.name in self._tools:

@@ -82,7 +82,7 @@ def test_a_group_that_is_given_as_a_record_is_taken_whole(toml: Path) -> None:
 
 def test_an_argument_that_is_none_says_nothing(toml: Path) -> None:
     given = load({"store": None, "retention": {"ttl_s": None}}, toml)
-    assert (given.store, given.retention.ttl_s) == ("sqlite:///file.db", 3600)
+    assert (given.store, given.retention.ttl_s) == (f"sqlite:///{toml.parent}/file.db", 3600)
 
 
 def test_the_environment_may_name_the_file(toml: Path) -> None:

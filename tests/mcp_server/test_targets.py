@@ -1,4 +1,4 @@
-"""However a server is started, the processes that run its tasks find its app; or it is refused at its start."""
+"""However a server is started, whoever runs its tasks finds its app; or it is refused at its start."""
 
 from __future__ import annotations
 
@@ -198,7 +198,8 @@ REFUSED = {
     ),
     "the guard itself": (
         FACTORY.partition("def")[0]
-        + "if __name__ == '__main__':\n    mcp = MCPServer('lab')\n    Backburner.attach(mcp, slow=['double'])\n",
+        + "if __name__ == '__main__':\n    mcp = MCPServer('lab')\n"
+        + "    Backburner.attach(mcp, slow=['double'])\n",
         (PYTHON, "server.py"),
         ['if __name__ == "__main__"', 'Backburner.attach(..., target="server.py:make")'],
     ),

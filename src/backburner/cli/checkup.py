@@ -22,7 +22,7 @@ from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
 from .overview import queue_records
-from .place import Place, Where, open_place
+from .place import Place, Where, learn_tools, open_place
 
 _SLOW_READ_S = 0.5
 _LITTLE_BYTES = 1 << 30
@@ -65,6 +65,7 @@ def examine(where: Where) -> Iterator[Finding]:
 def _examine_place(place: Place) -> Iterator[Finding]:
     checks: tuple[Callable[[Place], Iterator[Finding]], ...] = (
         _app,
+        _tools,
         _store,
         _permissions,
         _disk,
@@ -134,6 +135,23 @@ def _app(place: Place) -> Iterator[Finding]:
         if not place.app.target:
             advice = "Put the app into a .py file; runners import it from there."
             yield Finding("app", "problem", "runners cannot find the app", advice)
+
+
+def _tools(place: Place) -> Iterator[Finding]:
+    """Are the tools of an attached server there that are said to be slow."""
+    if place.app is None or place.app.server is None:
+        return
+    try:
+        learn_tools(place.app)
+    except Exception as error:  # whatever the server does
+        message = f"the server cannot list its tools: {type(error).__name__}: {error}"
+        yield Finding("tools", "problem", message, "Run the server and list its tools with a client.")
+        return
+    offered = ", ".join(place.app.tools.offered) or "none"
+    for pattern in place.app.tools.unmatched:
+        message = f"slow={pattern!r} matches none of the server's tools, so it makes no tool slow"
+        advice = f"Mend it, or take it out. The server's tools are: {offered}"
+        yield Finding("tools", "warning", message, advice)
 
 
 def _store(place: Place) -> Iterator[Finding]:

@@ -164,6 +164,7 @@ def load_app(where: Where, target: str) -> Backburner:
         app: Backburner = load(target)
     finally:
         sys.argv[:] = ours
+    app.quiet = True
     if where.store:
         app.settings = dataclasses.replace(app.settings, store=where.store)
     return app

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from ..errors import ConfigError
 
@@ -267,7 +268,10 @@ class Settings:
     """Every setting there is; what is named most stands here, the rest in groups."""
 
     store: str = _setting(
-        "", "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own)"
+        "",
+        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own). A relative"
+        " file is beside the app's file if code names it, beside backburner.toml if that does, and else in"
+        " the working folder",
     )
     target: str = _setting(
         "", "The app that the command line works with, when it is not told: lab.py or package.module:bb"
@@ -311,11 +315,15 @@ class Settings:
         arguments: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         file: str | Path | None = None,
+        folder: Path | None = None,
     ) -> Settings:
-        """The settings in force for the app `name`. Raises ConfigError, naming the setting."""
+        """The settings in force for the app `name`. Raises ConfigError, naming the setting.
+
+        A relative store among the arguments is in `folder`; without one, in the working folder.
+        """
         from .reading import read
 
-        return read(name, arguments or {}, os.environ if environment is None else environment, file)
+        return read(name, arguments or {}, os.environ if environment is None else environment, file, folder)
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Settings:
@@ -377,6 +385,14 @@ def _record(kind: type[R], values: Mapping[str, Any]) -> R:
 def default_store(name: str, environment: Mapping[str, str]) -> str:
     """A SQLite file in the user's state folder: a server that a host starts has no folder of its own."""
     return f"sqlite:///{state_folder(environment)}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
+
+
+def store_from(folder: Path, url: str) -> str:
+    """The URL of a store with a relative file in it as one in `folder`; any other as it is."""
+    prefix, rest = "sqlite:///", url.removeprefix("sqlite:///")
+    if not url.startswith(prefix) or not rest or rest.startswith("/"):
+        return url
+    return f"{prefix}{quote(str(folder.absolute()))}/{rest}"
 
 
 def without_password(url: str) -> str:

@@ -31,7 +31,17 @@ from pydantic_settings import (
 
 from ..errors import ConfigError
 from ..times import duration_s
-from . import Queue, Settings, default_queues, default_store, every_setting, groups_of, plain, variable
+from . import (
+    Queue,
+    Settings,
+    default_queues,
+    default_store,
+    every_setting,
+    groups_of,
+    plain,
+    store_from,
+    variable,
+)
 from .old_spellings import MOVED, new_arguments, new_file, new_values, new_variables
 
 _PREFIX = "BACKBURNER_"
@@ -48,17 +58,25 @@ _NUMBERS: Mapping[Any, Any] = {
 
 
 def read(
-    name: str, arguments: Mapping[str, Any], environment: Mapping[str, str], file: str | Path | None
+    name: str,
+    arguments: Mapping[str, Any],
+    environment: Mapping[str, str],
+    file: str | Path | None,
+    folder: Path | None,
 ) -> Settings:
-    """The settings in force for the app `name`. Raises ConfigError, naming the setting."""
+    """The settings in force for the app `name`. Raises ConfigError, naming the setting.
+
+    A relative store is looked for where it is named: from `folder` for arguments, and from the folder of the
+    file for the file.
+    """
     named = file or environment.get("BACKBURNER_CONFIG")
     path = Path(named or "backburner.toml")
     _refuse_misspelt(environment)
     try:
         model = _Reader(
-            arguments=new_arguments(_without_none(arguments)),
+            arguments=_store_from(folder, new_arguments(_without_none(arguments))),
             environment=new_variables(environment),
-            file=new_file(_from_file(path, must_exist=bool(named))),
+            file=_store_from(path.parent, new_file(_from_file(path, must_exist=bool(named)))),
         )
     except ValidationError as error:
         raise _refusal(error) from None
@@ -96,6 +114,13 @@ def _refuse_misspelt(environment: Mapping[str, str]) -> None:
     for name, meant in unknown_variables(environment).items():
         if meant:
             raise ConfigError(setting=name, reason=f"there is no such variable; {meant} may be meant")
+
+
+def _store_from(folder: Path | None, values: dict[str, Any]) -> dict[str, Any]:
+    url = values.get("store")
+    if folder is None or not isinstance(url, str):
+        return values
+    return {**values, "store": store_from(folder, url)}
 
 
 def _without_none(value: Any) -> dict[str, Any]:

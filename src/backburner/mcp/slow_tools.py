@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -13,6 +14,8 @@ from mcp.server.context import CallNext
 from ..app import Backburner
 from ..tools import Run, ToolSpec, tool_options
 from .request import RequestContext, as_dict
+
+log = logging.getLogger("backburner.mcp")
 
 #: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
 Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
@@ -86,7 +89,22 @@ class SlowTools:
                 )
                 self._app.add_tool(spec)
         if not result.get("nextCursor"):
+            if not self._learned_all:
+                self._tell_unmatched()
             self._learned_all = True
+
+    def _tell_unmatched(self) -> None:
+        """A pattern that no tool has is mistyped, as a rule, and its tool is not slow."""
+        tools = self._app.tools
+        tools.offered = tuple(self._schemas)
+        tools.unmatched = tuple(
+            pattern
+            for pattern in self._patterns
+            if not any(fnmatchcase(name, pattern) for name in tools.offered)
+        )
+        for pattern in () if self._app.quiet else tools.unmatched:
+            known = ", ".join(tools.offered) or "it has none"
+            log.warning("slow=%r matches none of the tools of %s: %s", pattern, self._app.name, known)
 
     # -- by name alone
 

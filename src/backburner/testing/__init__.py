@@ -1,6 +1,7 @@
-"""For tests of your own: a clock that you move, and the suites that any store and any engine must pass.
+"""For tests of your own: tasks that run inline, a clock that you move, and the suites that any store and any
+engine must pass.
 
-    from backburner.testing import EngineContract, FakeClock, StoreContract
+    from backburner.testing import EngineContract, FakeClock, StoreContract, inline
 
 The suites need pytest, and that for stores hypothesis too.
 """
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .clock import FakeClock as FakeClock
     from .engine import EngineContract as EngineContract
     from .engine_tools import contract_app as contract_app
+    from .inline import inline as inline
     from .store import StoreContract as StoreContract
 
 # Imported when first used: the runners of an engine under test need neither pytest nor hypothesis.
@@ -23,8 +25,9 @@ _HOMES = {
     "EngineContract": "engine",
     "contract_app": "engine_tools",
     "StoreContract": "store",
+    "inline": "inline",
 }
-__all__ = ["EngineContract", "FakeClock", "StoreContract", "contract_app"]
+__all__ = ["EngineContract", "FakeClock", "StoreContract", "contract_app", "inline"]
 
 
 def __getattr__(name: str) -> Any:

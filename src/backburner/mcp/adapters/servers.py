@@ -79,6 +79,7 @@ def _resuming(app: Backburner, lifespan: _Lifespan) -> _Lifespan:
     async def resume_and_live(server: Server[Any]) -> AsyncIterator[Any]:
         refuse_to_serve_while_loading()
         if not IN_RUNNER.get():
+            app.say_where()
             app.resume()
         async with lifespan(server) as state:
             yield state
