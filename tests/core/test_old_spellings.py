@@ -20,6 +20,7 @@ TEXTS = {
     "allowed_hosts": "a.example, b.example",
     "client_patience": "cursor*=50s, my-host@2.*=forever",
     "state_dir": "/state",
+    "public_url": "https://lab.example",
 }
 VALUES = {
     "sqlite.synchronous": "normal",
@@ -29,6 +30,7 @@ VALUES = {
     "http.allowed_hosts": ("a.example", "b.example"),
     "mcp.client_patience": {"cursor*": 50, "my-host@2.*": "forever"},
     "task_id.state_dir": "/state",
+    "http.public_url": "https://lab.example",
 }
 
 
