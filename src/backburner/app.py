@@ -144,7 +144,7 @@ class Backburner:
 
         Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
         `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
-        `requires_task_id`, `suggest`.
+        `asks`, `requires_task_id`, `suggest`.
         """
 
         def mark(function: F) -> F:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]
+AsksMode = Literal["client", "anyone"]
 Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
 #: What to ask the client before the work begins: `{key: (message, schema)}`, or a function of the inputs.
 Questions = Mapping[str, tuple[str, Mapping[str, Any] | None]]
@@ -40,6 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
 _MODES = {
     "task": get_args(TaskMode),
     "answer": get_args(AnswerMode),
+    "asks": get_args(AsksMode),
     "isolation": get_args(Isolation),
     "result_kind": get_args(ResultKind),
 }
@@ -52,8 +54,10 @@ class ToolSpec:
     `title` is its name for people, if it has one. The answers to `ask_first` are in `context.answers`
     when `run` is called: the client gave them before there was a task where its protocol can do
     that, and else the task asks for them. With `requires_task_id` a call without `_meta.taskId` is
-    refused. `suggest` has the author's own values for arguments that are being completed, by
-    argument. `meta` is put into that of each task. Without `isolation` the app's setting counts.
+    refused. `asks` says who answers its questions: the client alone, which refuses if it cannot be asked,
+    or anyone, for whom they wait then. `suggest` has the author's own values for arguments that are being
+    completed, by argument. `meta` is put into that of each task. Without `isolation` the app's setting
+    counts.
     """
 
     name: str
@@ -75,6 +79,7 @@ class ToolSpec:
     output_schema: dict[str, Any] | None = None
     result_kind: ResultKind = "value"
     ask_first: AskFirst = None
+    asks: AsksMode = "client"
     requires_task_id: bool = False
     suggest: Mapping[str, Suggest] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -286,6 +291,11 @@ class Registry:
                 return self._tools.setdefault(name, found)
             known = ", ".join(sorted(self._tools)) or "none"
             raise UnknownTool(tool_name=name, known=known) from None
+
+    def asks(self, name: str) -> AsksMode:
+        """Who answers the questions of a tool, also of one that is not here yet."""
+        spec = self._tools.get(name) or self.find_missing(name)
+        return "client" if spec is None else spec.asks
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools

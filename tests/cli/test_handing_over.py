@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -85,6 +86,16 @@ def test_a_task_of_one_that_retired_and_died_is_run_again(lab: Lab, detached: De
 
 
 @pytest.mark.slow
+def test_a_task_that_waits_for_an_answer_gets_it_from_one_that_retired(lab: Lab, detached: Detached) -> None:
+    asking = lab.run("submit", "ask").stdout.strip()
+    lab.wait_for_state(asking, "input_required")
+    with contextlib.closing(Worker(lab)):
+        assert lab.run("answer", asking, "element=cu").returncode == 0
+        lab.wait_for_state(asking, "succeeded")
+        assert lab.task(asking).attempt == 1
+
+
+@pytest.mark.slow
 def test_a_worker_leaves_room_for_what_the_other_still_runs(lab: Lab, detached: Detached) -> None:
     with contextlib.closing(Worker(lab, "--queue", "cpu_standard=1", "--queue", "cpu_small=1")):
         waiting = lab.submit("add", a=1)
@@ -95,6 +106,20 @@ def test_a_worker_leaves_room_for_what_the_other_still_runs(lab: Lab, detached: 
         assert first.completed_at is not None
         assert second.started_at is not None
         assert second.started_at >= first.completed_at
+
+
+@pytest.mark.slow
+def test_a_supervisor_of_a_release_that_knew_no_hand_over_is_let_finish(lab: Lab, detached: Detached) -> None:
+    lock = lab.folder / "lab.db.d" / "supervisor.lock"
+    said_then = ("place", "pid", "started", "supervisor_id")
+    lock.write_text(json.dumps({name: signature(lab)[name] for name in said_then}))
+    starting = lab.start("worker", "lab.py", "--idle-exit", "100ms")
+    assert starting.stderr is not None
+    assert "cannot hand over" in starting.stderr.readline()
+    detached.gate.open()
+    _, said = starting.communicate(timeout=40)
+    assert (starting.returncode, f"takes over from pid {detached.process.pid}" in said) == (0, True)
+    assert trail(lab, detached.task_id) == ["submit", "claim", "start", "succeed"]
 
 
 @pytest.mark.slow

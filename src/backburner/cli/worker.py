@@ -99,7 +99,10 @@ def _supervise(place: Place, settings: Settings) -> None:
 
     lock = SupervisorLock(place.data_dir)
     found = lock.holder()
-    held = Succession(lock, started_by_itself).take(within_s=settings.supervisor.drain_grace_s + _ENDS_S)
+    patience_s = settings.supervisor.drain_grace_s + _ENDS_S
+    if found and "version" not in found and started_by_itself(found):
+        say(f"pid {found.get('pid')} is of a release that cannot hand over; it has {patience_s:g} s to end.")
+    held = Succession(lock, started_by_itself).take(within_s=patience_s)
     if held is None:
         pid = (lock.holder() or {}).get("pid", "unknown")
         stop = place.command("stop")

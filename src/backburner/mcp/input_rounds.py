@@ -71,6 +71,8 @@ class InputRounds:
         if all(question.key in checked for question in asked):
             return None, {key: Answer(action, content) for key, (action, content) in checked.items()}
         if not declares(ctx, _ELICITATION):
+            if spec.asks == "anyone":  # then the task asks
+                return None, {}
             raise missing_capability({"elicitation": {}})
         return {"resultType": "input_required", "inputRequests": input_requests(asked)}, {}
 

@@ -61,8 +61,7 @@ class TaskMiddleware:
         self._tokens = ProgressTokens(silence_s=app.settings.mcp.progress_silence_s)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
-        #: The tools that the dialects add to the server's, by name.
-        self.own_tools: Mapping[str, OwnTool] = {
+        self._own_tools: Mapping[str, OwnTool] = {
             name: tool for dialect in self._dialects for name, tool in dialect.own_tools().items()
         }
         self._around: Mapping[str, Around] = {
@@ -74,6 +73,11 @@ class TaskMiddleware:
             **TaskResources(self._access).around(),
             **{method: around for dialect in self._dialects for method, around in dialect.around().items()},
         }
+
+    @property
+    def own_tools(self) -> Mapping[str, OwnTool]:
+        """The tools that the dialects add to the server's now, by name."""
+        return {name: tool for name, tool in self._own_tools.items() if tool.offered()}
 
     def methods(self) -> Iterator[tuple[str, type[BaseModel], Handler]]:
         """The methods to bind on the server: name, parameters, and who answers."""
@@ -174,10 +178,12 @@ class TaskMiddleware:
 
     async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
         name = (ctx.params or {}).get("name")
-        if isinstance(name, str) and name in self.own_tools:
-            validate(ctx)
+        own = self._own_tools.get(name) if isinstance(name, str) else None
+        if own is not None:
             await self._slow_tools.learn_all(ctx, call_next)
-            return completed(ctx, await self.own_tools[name].answer(ctx, arguments_of(ctx)))
+        if own is not None and own.offered():
+            validate(ctx)
+            return completed(ctx, await own.answer(ctx, arguments_of(ctx)))
         spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             validate(ctx)

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..errors import BackburnerError, InvalidAnswer
 from ..service import TaskService, TaskStatus
 from ..task import InputRequest
+from ..tools import AsksMode
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +38,17 @@ async def put(
     session: ServerSession,
     request_id: types.RequestId | None,
     meta: Mapping[str, Any] | None = None,
+    *,
+    asks: AsksMode = "client",
 ) -> dict[str, Any]:
     """Ask the client and give its answer; one that cannot be asked, or fails, is taken to refuse.
 
     It is asked on the stream of that request, or outside any. Raises NoBackChannelError where there is no
-    way to ask.
+    way to ask; also for a client that cannot be asked, if the tool asks anyone.
     """
     if not session.check_client_capability(_CAPABILITIES[question.method]):
+        if asks == "anyone":
+            raise NoBackChannelError(question.method)
         return declined(question.method, "the client does not support it")
     params = {**question.params}
     if meta is not None:

@@ -34,11 +34,15 @@ class Method:
 
 @dataclass(frozen=True)
 class OwnTool:
-    """A tool that a dialect adds to the server's list, as it is listed, and who answers its calls."""
+    """A tool that a dialect adds to the server's list, as it is listed, and who answers its calls.
+
+    As long as it is not `offered`, it is as if it were not there.
+    """
 
     name: str
     listed: dict[str, Any]
     answer: Callable[[RequestContext, dict[str, Any]], Awaitable[dict[str, Any]]]
+    offered: Callable[[], bool] = lambda: True
 
     @property
     def input_schema(self) -> dict[str, Any]:

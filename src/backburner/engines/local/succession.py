@@ -87,12 +87,11 @@ class Succession:
                 fd = self._lock.supersede(seen)
                 if fd is not None:
                     return fd
-            elif isinstance(holder.get("pid"), int):  # else it is about to sign
-                if not self._wanted(holder):
-                    return None
-                if now >= ask_at:
-                    ask_at = now + _ASK_AGAIN_S
-                    self._ask(holder)
+            elif "supervisor_id" in holder and not self._wanted(holder):
+                return None
+            elif isinstance(holder.get("pid"), int) and now >= ask_at:  # else it has only begun
+                ask_at = now + _ASK_AGAIN_S
+                self._ask(holder)
             if now - began >= within_s:
                 return None
             time.sleep(_LOOK_EVERY_S)

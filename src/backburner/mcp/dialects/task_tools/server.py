@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
-from ....task import Resources, Task
+from ....task import InputRequest, Resources, Task
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...jsonrpc_errors import raised_error
@@ -23,6 +23,7 @@ from ...patience import client_patience_s
 from ...request import RequestContext
 from ...server_dialect import OwnTool, ServerDialect
 from .wire import (
+    ANSWER_TASK,
     CANCEL_TASK,
     GET_TASK_RESULT,
     GET_TASK_STATUS,
@@ -58,6 +59,7 @@ class TaskTools(ServerDialect):
             LIST_TASK_ARTIFACTS: self.list_task_artifacts,
             LIST_TASKS: self.list_tasks,
             CANCEL_TASK: self.cancel_task,
+            ANSWER_TASK: self.answer_task,
         }
 
     def own_tools(self) -> Mapping[str, OwnTool]:
@@ -68,7 +70,14 @@ class TaskTools(ServerDialect):
 
     def _own_tool(self, name: str, prefix: str) -> OwnTool:
         listed = SCHEMAS[name].listed(name, prefix)
-        return OwnTool(prefix + name, listed, partial(self._call, name, listed))
+        answer = partial(self._call, name, listed)
+        if name == ANSWER_TASK:
+            return OwnTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
+        return OwnTool(prefix + name, listed, answer)
+
+    def _somebody_asks_anyone(self) -> bool:
+        """Else it is not offered: a model must not answer what its user is asked."""
+        return any(spec.asks == "anyone" for spec in self._access.app.tools)
 
     async def _call(
         self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
@@ -207,6 +216,35 @@ class TaskTools(ServerDialect):
             task_id, owner=owner_of_request(), reason=arguments.get("reason")
         )
         return {"task_id": task_id, "state": status.task.state, "acknowledged": True}
+
+    async def answer_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        task_id = arguments["task_id"]
+        status = await self._access.status(task_id)
+        tool_name = status.task.tool_name
+        if self._access.app.tools.asks(tool_name) != "anyone":
+            raise InvalidRequest(reason=f"{tool_name} asks its client, and nobody else can answer for that")
+        question = _choose(status, arguments.get("question"))
+        answer: dict[str, Any] = {
+            "action": arguments.get("action") or "accept",
+            "content": arguments.get("content") or {},
+        }
+        given = answer if question.method == "elicitation/create" else answer["content"]
+        service = self._access.service
+        return describe(
+            await service.aio.answer_input(task_id, {question.key: given}, owner=owner_of_request())
+        )
+
+
+def _choose(status: TaskStatus, key: str | None) -> InputRequest:
+    """The open question of that key, or the only one. Raises InvalidRequest."""
+    asked = {question.key: question for question in status.questions}
+    if not asked:
+        raise InvalidRequest(reason=f"the task is {status.task.state}, and asks nothing")
+    if key is None and len(asked) == 1:
+        return next(iter(asked.values()))
+    if key not in asked:
+        raise InvalidRequest(reason=f"name one of its questions: {', '.join(asked)}")
+    return asked[key]
 
 
 def describe(status: TaskStatus) -> dict[str, Any]:

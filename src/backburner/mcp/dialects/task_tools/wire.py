@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from ....estimate import EstimateSource, ExpectedRuntime
 from ....lifecycle import State
+from ....task import Action
 from ....task_request import (
     MAX_KEY_CHARS,
     MAX_REASON_CHARS,
@@ -26,6 +27,7 @@ TAIL_TASK_LOGS = "tail_task_logs"
 LIST_TASK_ARTIFACTS = "list_task_artifacts"
 LIST_TASKS = "list_tasks"
 CANCEL_TASK = "cancel_task"
+ANSWER_TASK = "answer_task"
 
 Schema = dict[str, Any]
 
@@ -327,6 +329,25 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             ),
         ),
         _object(["task_id", "state", "acknowledged"], task_id=TEXT, state=STATE, acknowledged=FLAG),
+        read_only=False,
+    ),
+    ANSWER_TASK: TaskToolSchema(
+        _words("""
+        Answer a question of a task that is input_required; {prefix}get_task_status shows its
+        questions, each with its key and the schema of its answer. Ask the user what you do not
+        know yourself. Then call {prefix}wait_for_task.
+        """),
+        _inputs(
+            ["task_id"],
+            task_id=TASK_ID,
+            question=_said(KEY_OR_NULL, "The key of the question, when there are several"),
+            action=_said(
+                {"type": "string", "enum": list(get_args(Action))},
+                "accept when not given; decline says no, cancel dismisses the question",
+            ),
+            content=_said({"type": ["object", "null"]}, "The answer, as the schema of the question has it"),
+        ),
+        _STATUS,
         read_only=False,
     ),
 }

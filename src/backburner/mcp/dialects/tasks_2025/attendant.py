@@ -11,7 +11,7 @@ from mcp.shared.exceptions import NoBackChannelError
 
 from ....errors import BackburnerError, InvalidAnswer
 from ....service import TaskService, TaskStatus
-from ....task import InputRequest
+from ....task import InputRequest, Task
 from ...access import TaskAccess
 from ...following import follow
 from ...outbox import Outbox, outbox_of
@@ -35,7 +35,7 @@ class Attendant:
     def __init__(self, access: TaskAccess, status: TaskStatus, token: CallToken | None) -> None:
         self._access = access
         self._last = status
-        self._asker = Asker(access.service, status.task_id, status.task.owner)
+        self._asker = Asker(access.service, status.task)
         self._token = token
         self._parked: list[RequestContext] = []
         self._ctx: RequestContext | None = None
@@ -115,8 +115,9 @@ class Asker:
     there: so a request that can carry it takes it over, and the first answer counts.
     """
 
-    def __init__(self, service: TaskService, task_id: str, owner: str) -> None:
-        self._service, self._task_id, self._owner = service, task_id, owner
+    def __init__(self, service: TaskService, task: Task) -> None:
+        self._service, self._task_id, self._owner = service, task.task_id, task.owner
+        self._asks = service.tools.asks(task.tool_name)
         self._out: dict[str, tuple[asyncio.Task[None], bool]] = {}
         self._answered: set[str] = set()
 
@@ -147,7 +148,7 @@ class Asker:
     ) -> None:
         """Send one question and keep its answer. Where it cannot be sent, it stays open for others."""
         try:
-            answer = await put(question, session, request_id, related(self._task_id))
+            answer = await put(question, session, request_id, related(self._task_id), asks=self._asks)
             await self._service.aio.answer_input(self._task_id, {question.key: answer}, owner=self._owner)
             self._answered.add(question.key)
         except InvalidAnswer:

@@ -9,6 +9,7 @@ from mcp.shared.exceptions import NoBackChannelError
 
 from ....lifecycle import State
 from ....service import TaskStatus
+from ....tools import AsksMode, ToolSpec
 from ...access import TaskAccess, present
 from ...following import follow
 from ...input_rounds import InputRounds, can_be_asked
@@ -41,7 +42,10 @@ class HeldCalls:
     async def hold(
         self, call: SlowCall, status: TaskStatus, patience_s: float | None
     ) -> dict[str, Any] | None:
-        """The result of the call, or what it asks; None when patience ended first (None: it never does)."""
+        """The result of the call, or what it asks; None when patience ended first (None: it never does).
+
+        None also when it asks anyone and its client cannot be asked: the client has better know of the task.
+        """
         ctx = call.ctx
         key = (id(connection_of(ctx.session)), ctx.request_id)
         self._held[key] = (status.task_id, status.task.owner)
@@ -51,7 +55,7 @@ class HeldCalls:
         keep_s = 0.0
         try:
             async with asyncio.timeout(patience_s):
-                return await self._follow(ctx, status, progress)
+                return await self._follow(call, status, progress)
         except TimeoutError:
             return None
         except asyncio.CancelledError:
@@ -72,14 +76,15 @@ class HeldCalls:
             reason = "The client cancelled the call"
             await self._access.service.aio.cancel(task_id, owner=owner, reason=reason)
 
-    async def _follow(self, ctx: RequestContext, held: TaskStatus, progress: _Progress) -> dict[str, Any]:
-        status = held
+    async def _follow(self, call: SlowCall, held: TaskStatus, progress: _Progress) -> dict[str, Any] | None:
+        status, ctx, spec = held, call.ctx, call.spec
         async for status in follow(self._access.service, held.task_id, held.task.owner):
             await progress.say(status)
             if status.task.state is State.INPUT_REQUIRED and status.questions:
                 if can_be_asked(ctx):
                     return self._rounds.ask(status)
-                await self._ask(ctx, status)
+                if not await self._ask(ctx, status, spec.asks) and not always_held(spec):
+                    return None
         return await self.result(present(status))
 
     async def result(self, status: TaskStatus) -> dict[str, Any]:
@@ -92,15 +97,26 @@ class HeldCalls:
         failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
         return {**failed, "_meta": result_meta(task)}
 
-    async def _ask(self, ctx: RequestContext, status: TaskStatus) -> None:
-        """Ask by requests on the call's own stream; who cannot be asked is taken to refuse."""
+    async def _ask(self, ctx: RequestContext, status: TaskStatus, asks: AsksMode) -> bool:
+        """Ask by requests on the call's own stream; who cannot be asked is taken to refuse.
+
+        False, and nothing is answered, if that is so and the tool asks anyone.
+        """
         answers: dict[str, Any] = {}
         for question in status.questions:
             try:
-                answers[question.key] = await put(question, ctx.session, ctx.request_id)
+                answers[question.key] = await put(question, ctx.session, ctx.request_id, asks=asks)
             except NoBackChannelError as error:
+                if asks == "anyone":
+                    return False
                 answers[question.key] = declined(question.method, str(error))
         await give(self._access.service, status, answers)
+        return True
+
+
+def always_held(spec: ToolSpec) -> bool:
+    """Whether a call of the tool is never answered by a handle."""
+    return spec.answer == "hold" or spec.task == "never"
 
 
 class _Progress:

@@ -21,9 +21,9 @@ from ...patience import client_patience_s
 from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
-from ..task_tools.wire import WAIT_FOR_TASK, estimated
+from ..task_tools.wire import ANSWER_TASK, WAIT_FOR_TASK, estimated
 from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update
-from .holding import HeldCalls
+from .holding import HeldCalls, always_held
 from .wire import POLL, STATUS, PollParams, described, handle, named, or_handle, queued_words
 
 
@@ -40,7 +40,7 @@ class TwoStage(ServerDialect):
         return {POLL: Method(PollParams, self.poll)}
 
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
-        if spec.answer == "hold" or spec.task == "never":
+        if always_held(spec):
             return tool
         tool = described(tool)
         if tool.get("outputSchema") and spec.task == "optional":
@@ -67,7 +67,7 @@ class TwoStage(ServerDialect):
 
     def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
         """How long to hold the call; None means to its end. The tool's author has the first word."""
-        if call.spec.answer == "hold" or call.spec.task == "never":
+        if always_held(call.spec):
             return None
         if call.spec.answer == "handle" or asks_for_handle(call.ctx):
             return 0
@@ -81,6 +81,11 @@ class TwoStage(ServerDialect):
         settings, task = self._access.settings, status.task
         left = "" if status.eta_s is None else f", with about {span(status.eta_s)} left"
         text = f"{task.tool_name} goes on in the background as task {task.task_id}{left}."
+        if call.spec.asks == "anyone" and status.questions:
+            asked = "; ".join(str(one.params.get("message") or one.method) for one in status.questions)
+            text += f" It waits for an answer to: {asked}"
+            if settings.mcp.task_tools:
+                text += f" Call {settings.mcp.task_tools_prefix}{ANSWER_TASK} to give it."
         if settings.mcp.task_tools:
             text += (
                 f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
