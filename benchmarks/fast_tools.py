@@ -40,7 +40,11 @@ async def measure(transport: str, mode: Any) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="backburner-fast-") as folder:
         server = make_server()
         bb = Backburner.attach(
-            server, slow=["slow_*"], store=f"sqlite:///{folder}/tasks.db", supervisor={"idle_exit_s": 1}
+            server,
+            slow=["slow_*"],
+            store=f"sqlite:///{folder}/tasks.db",
+            supervisor={"idle_exit_s": 1},
+            target="engine_app.py:bb",  # no slow tool is called
         )
         try:
             async with (

@@ -15,6 +15,8 @@ from typing import Any
 from .errors import ConfigError, NoTarget
 from .target import FILE_MODULE, LOADING, known_files, parse
 
+_IMPORTABLE = (".py", ".pyc")
+
 #: How many blocks are under way in which no other process has to find an app: `backburner.testing.inline`.
 not_needed = 0
 
@@ -74,7 +76,7 @@ def _file_of(frame: FrameType | None) -> Path | None:
         return None
     file = frame.f_globals.get("__file__")
     path = Path(file).resolve() if isinstance(file, str) else None
-    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+    return path if path is not None and path.suffix in _IMPORTABLE and path.is_file() else None
 
 
 def _file_in(target: str) -> Path | None:
@@ -179,7 +181,7 @@ def _is_there(module: str) -> bool:
 def _refusal(name: str, call: str, maker: FrameType | None) -> NoTarget:
     file = _file_of(maker)
     if maker is None or file is None:
-        where = "where there is no file: in a notebook, an interactive session, or by exec"
+        where = "where no import finds it (a notebook, an interactive session, exec, a file without .py)"
         return NoTarget(name=name, where=where, advice="put it into a .py file")
     function = maker.f_code.co_qualname
     line = f"{file.name}, line {maker.f_lineno}"

@@ -103,7 +103,7 @@ def load(target: str) -> Any:
         if name.startswith("."):
             return _by_attribute(module, name[1:], loading)
     held = [value for value in vars(module).values() if _is_app(value)]
-    return _only(held, name) or _only(made, name) or _not_one(held, name, target)
+    return _only(held, name) or _only(made, name) or _not_one(held or made, name, target)
 
 
 @contextlib.contextmanager
@@ -142,7 +142,8 @@ def _only(apps: list[Any], name: str) -> Any:
 
 def _not_one(apps: list[Any], name: str, target: str) -> NoReturn:
     named = f" named {name!r}" if name else ""
-    reason = f"it holds {len(_distinct(apps, name))} apps{named}; name one as file.py:variable"
+    count = len(_distinct(apps, name))
+    reason = f"it holds {count} apps{named}; name one as file.py:variable, or the function that makes it"
     raise AppNotFound(target=target, reason=reason)
 
 

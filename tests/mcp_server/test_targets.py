@@ -219,6 +219,11 @@ REFUSED = {
         (PYTHON, "-c", "import server; server.make().run()"),
         ["make()", 'Backburner.attach(..., target="server:make")'],
     ),
+    "a factory of uvicorn": (
+        FACTORY.format(**WITHOUT) + "def web():\n    return make().streamable_http_app()\n",
+        (PYTHON, "-m", "uvicorn", "--factory", "--port", "0", "server:web"),
+        ["make()", 'Backburner.attach(..., target="server:make")'],
+    ),
     "no file at all": (
         "",
         (PYTHON, "-c", "from backburner import Backburner; Backburner('lab').run()"),

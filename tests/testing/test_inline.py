@@ -159,6 +159,25 @@ async def test_a_client_in_memory_calls_the_slow_tools_of_a_server_that_a_functi
     assert task.progress[0].message == "half"
 
 
+async def test_a_client_of_fastmcp_calls_the_slow_tools_of_its_server(inline_tasks: UseInline) -> None:
+    from fastmcp import Client as FastClient
+    from fastmcp import FastMCP
+
+    server = FastMCP("shop")
+    server.tool(repeat)
+    Backburner.attach(server, slow=["repeat"])
+    tasks = inline_tasks(server)
+    async with FastClient(server) as client:
+        result = await client.call_tool("repeat", {"text": "a"}, raise_on_error=False)
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "aa"
+    assert [task.state for task in tasks.all()] == [State.SUCCEEDED]
+
+
+def repeat(text: str) -> types.TextContent:
+    return types.TextContent(type="text", text=text * 2)
+
+
 def test_the_tools_of_a_server_run_without_a_client(inline_tasks: UseInline) -> None:
     tasks = inline_tasks(make_server(), answers=[{"sure": True}])
     assert tasks.run("index", shelf=4).result["content"][0]["text"] == "4 accept"

@@ -74,7 +74,10 @@ class LocalEngine:
         Raises NotConfined when this machine cannot isolate tools as the settings ask.
         """
         if not self._target:
-            reason = "the app was not made in a file that a runner could import; put it into a .py file"
+            reason = (
+                "no import makes the app, so a runner could not have it; put it into a .py file, at its top "
+                "level, or name the function that makes it: Backburner(..., target=...)"
+            )
             raise EngineError(engine=self.name, reason=reason)
         require(self._settings)
         with self._starting:
