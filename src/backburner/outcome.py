@@ -7,6 +7,7 @@ import json
 import sys
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from . import json_text, tools
 from .context import TaskContext
 from .errors import BackburnerError, InvalidJson, ProtocolError, TaskCancelled, ToolFailed
 from .mcp_result import MCPResult
+from .result_parts import kept_in_parts, stand_in
 from .task import TaskError
 from .tools import ToolSpec
 
-_PREVIEW_CHARS = 2_000
 _LONGEST_MESSAGE, _LONGEST_DETAILS, _LONGEST_NAME = 10_000, 100_000, 200
 _LARGEST_ERROR_DATA = 1_000_000
 #: What calls a tool: its frames are not the tool's.
@@ -36,36 +37,40 @@ def returned(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) 
     else:
         said = MCPResult.in_tool_result(value)
     if said is None or said.success:
-        return _succeeded(value, context, most_bytes)
+        return _succeeded(spec, value, context, most_bytes)
     data: dict[str, Any] = {"mcp_result": _plain(said.to_dict())}
     text = json_text.encode(data["mcp_result"], "The result")
     if len(text.encode()) > min(most_bytes, _LARGEST_ERROR_DATA):
-        data["mcp_result"]["data"] = _kept_aside(text, context)
+        data["mcp_result"]["data"] = stand_in(None, text, "value", **_kept(text, context))
     elif spec.result_kind == "call_tool_result":
         data["result"] = {**value, "isError": True}
     message = said.error_text or f"{spec.name} says that it failed, and not why."
     return _error("tool_error", message, MCPResult.__name__, said.error_details, data)
 
 
-def _succeeded(value: Any, context: TaskContext, most_bytes: int) -> dict[str, Any]:
+def _succeeded(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) -> dict[str, Any]:
     try:
-        text = json_text.encode(_plain(value), "The result")
+        value = _plain(value)
+        text = json_text.encode(value, "The result")
     except (InvalidJson, TypeError, ValueError, RecursionError) as error:
         return _error("result_not_serialisable", str(error), exception=type(error).__name__)
-    if len(text.encode()) <= most_bytes:
-        return {"kind": "succeeded", "result_json": text}
-    return {"kind": "succeeded", "result_json": json.dumps(_kept_aside(text, context))}
+    too_many = len(text.encode()) - most_bytes
+    if too_many > 0 and spec.result_kind == "call_tool_result":
+        value = kept_in_parts(value, too_many, partial(_keep, context))
+        text = json_text.encode(value, "The result")
+    if len(text.encode()) > most_bytes:
+        text = json.dumps(stand_in(value, text, spec.result_kind, **_kept(text, context)))
+    return {"kind": "succeeded", "result_json": text}
 
 
-def _kept_aside(text: str, context: TaskContext) -> dict[str, Any]:
-    """What stands for a result that is too large, which is kept as an artifact."""
+def _keep(context: TaskContext, data: bytes, name: str, kind: str) -> str:
+    return context.artifact(data, name=name, kind=kind).artifact_id
+
+
+def _kept(text: str, context: TaskContext) -> dict[str, Any]:
+    """Where a result is that is too large."""
     artifact = context.artifact(text.encode(), name="result.json", kind="result")
-    return {
-        "preview": text[:_PREVIEW_CHARS],
-        "truncated": True,
-        "size_bytes": artifact.size_bytes,
-        "artifact_id": artifact.artifact_id,
-    }
+    return {"size_bytes": artifact.size_bytes, "artifact_id": artifact.artifact_id}
 
 
 def _plain(value: Any) -> Any:

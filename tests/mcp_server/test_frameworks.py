@@ -111,8 +111,9 @@ async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: De
         with pytest.raises(MCPError, match="no such thing"):
             await peer.call("protocol_error")
         assert "longer than its limit" in text_of(await peer.call("short"))
-        handle = await peer.call("quick_handle")
-        job_id = handle["structuredContent"]["data"]["job_id"]
+        handle = await peer.call("quick_handle", meta={"async": True})
+        assert handle["isError"] is False
+        job_id = handle["data"]["job_id"]
         assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=20))["finished"] is True
         assert (await peer.tool("get_task_result", task_id=job_id))["state"] == "succeeded"
         await until(

@@ -24,6 +24,9 @@ async def test_a_large_result_comes_as_preview_and_can_be_read_whole(deployment:
             assert len(json.dumps(result)) < 40_000
             links = {block["uri"]: block for block in result["content"] if block["type"] == "resource_link"}
             assert f"task://{task_id}/result" in links
+            lines = result["content"][0]["text"].splitlines()
+            assert f"task://{task_id}/result?offset=0&length=65536" in lines
+            assert shown["download_url"] in lines
 
             text, offset = "", 0
             while True:

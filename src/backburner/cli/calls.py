@@ -226,9 +226,9 @@ def _see_through(place: Place, task_id: str, tool_name: str, timeout: str | None
         raise typer.Exit(Exit.UNFINISHED)
     outcome = place.service.result(task_id, owner=place.owner)
     if place.as_json:
-        print_json(result_record(outcome))
+        print_json(result_record(outcome, place.data_dir))
     elif exit_of_state(task.state) is Exit.OK:
-        print_value(outcome)
+        print_value(place, outcome)
         for artifact in record(outcome.artifacts):
             say(f"artifact {printable(artifact['name'])}: {place.command('artifacts get', task_id)}")
     else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..result_parts import whole_result
 from ..times import iso
 
 if TYPE_CHECKING:
@@ -74,21 +76,24 @@ def _estimate(status: TaskStatus) -> dict[str, Any]:
     return {"estimate_s": status.estimate.seconds, "estimate_source": str(status.estimate.source)}
 
 
-def result_record(outcome: TaskResult) -> dict[str, Any]:
+def result_record(outcome: TaskResult, data_dir: Path) -> dict[str, Any]:
     task = outcome.task
     return {
         "task_id": task.task_id,
         "state": str(task.state),
-        "result": value_of(outcome),
+        "result": value_of(outcome, data_dir),
         "artifacts": record(outcome.artifacts),
         "error": None if task.error is None else task.error.to_dict(),
         "completed_at": iso(task.completed_at),
     }
 
 
-def value_of(outcome: TaskResult) -> Any:
-    """What the tool returned. A tool of an attached server returned a `CallToolResult`: its contents."""
-    value = outcome.task.result
+def value_of(outcome: TaskResult, data_dir: Path) -> Any:
+    """What the tool returned, whole; of an attached server's `CallToolResult`, its contents."""
+    try:
+        value = whole_result(outcome.task, outcome.artifacts, data_dir)
+    except OSError:
+        value = outcome.task.result  # its files are on another host, or gone: how it begins is still known
     if outcome.task.result_kind == "value" or not isinstance(value, dict):
         return value
     if value.get("structuredContent") is not None:

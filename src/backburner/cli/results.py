@@ -50,17 +50,17 @@ def result(
     outcome = place.service.result(task_id, owner=place.owner)
     code = exit_of_state(outcome.task.state)
     if place.as_json:
-        print_json(result_record(outcome))
+        print_json(result_record(outcome, place.data_dir))
     elif code:
         say_error(place, outcome)
     else:
-        print_value(outcome)
+        print_value(place, outcome)
     raise typer.Exit(code)
 
 
-def print_value(outcome: TaskResult) -> None:
+def print_value(place: Place, outcome: TaskResult) -> None:
     """The value for a person or a pipe: text as text, all else as JSON."""
-    value = value_of(outcome)
+    value = value_of(outcome, place.data_dir)
     if isinstance(value, str):
         print(printable(value, lines=True))
     else:

@@ -28,7 +28,7 @@ from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.two_stage import wire as two_stage
-from ..mcp.patience import client_patience_s
+from ..mcp.patience import client_gives_up, client_patience_s
 from ..mcp.updates import Update
 from .client import BackburnerClient
 from .handle import TaskHandle
@@ -74,7 +74,11 @@ class Bridge:
 
     def __init__(self, target: Any, *, settings: Settings | None = None, **options: Any) -> None:
         self._settings = settings or Settings.load("bridge")
-        self._client = BackburnerClient(target, elicitation_callback=self._elicit, **options)
+        # Under a name of its own: what is too large for most hosts is too large for this one.
+        info = types.Implementation(name="bridge", version=__version__)
+        self._client = BackburnerClient(
+            target, elicitation_callback=self._elicit, **{"client_info": info, **options}
+        )
         self._host: Context | None = None
         self._held: dict[Any, TaskHandle] = {}
         self._handles: dict[str, TaskHandle] = {}
@@ -132,14 +136,17 @@ class Bridge:
                 await (await self._handle(arguments)).cancel()
                 return _text("The task is asked to stop.")
             patience = client_patience_s(ctx, self._settings)
+            typed = bool((await self._client.connection.tools()).get(name, {}).get("outputSchema"))
             async with progress.beating():
                 if name == WAIT_FOR_TASK:
                     handle = await self._handle(arguments)
                     wanted = arguments.get("timeout_s")
                     patience = min((s for s in (patience, wanted) if s is not None), default=None)
                 else:
+                    if typed and not client_gives_up(ctx, self._settings):
+                        patience = None  # nothing but the result would do (docs/decisions/0020)
                     handle = await self._client.start(name, arguments, on_update=progress.say)
-                return await self._hold(ctx, handle, patience, progress)
+                return await self._hold(ctx, handle, patience, progress, typed=typed)
         except BackburnerError as error:
             return _text(str(error), is_error=True)
         except MCPError as error:
@@ -152,7 +159,7 @@ class Bridge:
         return self._handles.get(task_id) or await self._client.resume(task_id)
 
     async def _hold(
-        self, ctx: Context, handle: TaskHandle, patience: float | None, progress: _Progress
+        self, ctx: Context, handle: TaskHandle, patience: float | None, progress: _Progress, *, typed: bool
     ) -> dict[str, Any]:
         self._held[ctx.request_id] = handle
         try:
@@ -160,7 +167,8 @@ class Bridge:
                 result = await handle.result(progress.say)
         except TimeoutError:
             self._handles[handle.task_id] = handle
-            return _handed_out(handle, progress.last, self._settings)
+            handed_out = _handed_out(handle, progress.last, self._settings, typed=typed)
+            return two_stage.too_early(handed_out) if typed else handed_out
         finally:
             self._held.pop(ctx.request_id, None)
         self._handles.pop(handle.task_id, None)
@@ -238,14 +246,13 @@ class _Progress:
 
 
 def _for_host(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as the host may see it: without tasks, and with a handle as a possible output."""
-    shown = {key: value for key, value in tool.items() if key != "execution"}
-    if schema := tool.get("outputSchema"):
-        shown["outputSchema"] = two_stage.or_handle(schema)
-    return shown
+    """A tool as the host may see it: without tasks."""
+    return {key: value for key, value in tool.items() if key != "execution"}
 
 
-def _handed_out(handle: TaskHandle, last: Update | None, settings: Settings) -> dict[str, Any]:
+def _handed_out(
+    handle: TaskHandle, last: Update | None, settings: Settings, *, typed: bool
+) -> dict[str, Any]:
     progress = last.progress if last else None
     percent = f" It is {progress.percent:.0f}% done." if progress and progress.percent is not None else ""
     name = handle.tool_name or "The call"
@@ -255,7 +262,7 @@ def _handed_out(handle: TaskHandle, last: Update | None, settings: Settings) -> 
     )
     told = progress.estimate if progress else None
     expected = told or ExpectedRuntime(settings.default_estimate_s, EstimateSource.DEFAULT)
-    return two_stage.handle(handle.task_id, "running", text, **estimated(expected))
+    return two_stage.handle(handle.task_id, "running", text, typed=typed, **estimated(expected))
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:

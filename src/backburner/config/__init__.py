@@ -77,7 +77,9 @@ class LimitSettings:
     """How much one task may have."""
 
     max_input_bytes: int = _setting(1_048_576, "The largest inputs of one task, as JSON")
-    max_result_bytes: int = _setting(262_144, "A larger result becomes an artifact with a preview")
+    max_result_bytes: int = _setting(
+        262_144, "A larger result is kept in files: its images and so on, then all of it"
+    )
     max_checkpoint_bytes: int = _setting(16_777_216, "The largest checkpoint, as JSON")
     max_log_bytes: int = _setting(67_108_864, "What one attempt may log; the rest is dropped, with a note")
     max_runtime_s: float = _setting(
@@ -164,6 +166,10 @@ class IsolationSettings:
             raise ConfigError(setting="isolation.users", reason=reason)
 
 
+#: The settings of McpSettings that are tables by the names of clients.
+CLIENT_TABLES = ("client_patience", "client_result_bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class McpSettings:
     """What MCP clients are offered, and how long their calls are held."""
@@ -181,6 +187,17 @@ class McpSettings:
         "How long to hold calls by a client's name or `name@version`, where the first that fits counts",
         example='{"cursor*": "50s", "my-host@2.*": "forever"}',
     )
+    whole_result_bytes: int | None = _setting(
+        None,
+        "The largest result that a client gets whole; of a larger one it gets a preview, with links"
+        " (default: 1 MB over HTTP, 4 MB over stdio)",
+        example="250000",
+    )
+    client_result_bytes: Mapping[str, int | Literal["any"]] = _setting(
+        dict,
+        "The same by a client's name or `name@version`, where the first that fits counts",
+        example='{"small-host": 50000, "my-host@2.*": "any"}',
+    )
     announce_jobs: Literal["declared", "all"] = _setting(
         "declared",
         "Who is notified of how a job goes on, where the tool's author leaves it open: `declared` (clients"
@@ -189,7 +206,8 @@ class McpSettings:
     progress_silence_s: float = _setting(30.0, "When a progress token that nobody uses is forgotten")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "client_patience", MappingProxyType(dict(self.client_patience)))
+        for name in CLIENT_TABLES:
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -32,6 +32,7 @@ from pydantic_settings import (
 from ..errors import ConfigError
 from ..times import duration_s
 from . import (
+    CLIENT_TABLES,
     Queue,
     Settings,
     default_queues,
@@ -189,8 +190,10 @@ def _taken_whole(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(queues := values.get("queues"), Mapping):
         values = {**values, "queues": MappingProxyType(queues)}
     mcp = values.get("mcp")
-    if isinstance(mcp, Mapping) and isinstance(patience := mcp.get("client_patience"), Mapping):
-        values = {**values, "mcp": {**mcp, "client_patience": MappingProxyType(patience)}}
+    if isinstance(mcp, Mapping):
+        tables = {name: mcp[name] for name in CLIENT_TABLES if isinstance(mcp.get(name), Mapping)}
+        whole = {name: MappingProxyType(table) for name, table in tables.items()}
+        values = {**values, "mcp": {**mcp, **whole}}
     return values
 
 
@@ -246,6 +249,8 @@ def _checked(name: str, kind: Any) -> Any:
         return dict[str, Annotated[queue, BeforeValidator(_queue)]]  # type: ignore[valid-type]
     if name == "client_patience":
         return dict[str, Annotated[Any, BeforeValidator(_patience)]]
+    if name == "client_result_bytes":
+        return dict[str, PositiveInt | Literal["any"]]
     if name.endswith("_s"):
         return Annotated[float, BeforeValidator(_seconds)]
     if get_origin(kind) is tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ..app import Backburner
@@ -13,7 +13,7 @@ from ..config import Settings
 from ..errors import BackburnerError, EngineError, TaskNotFound
 from ..lifecycle import State
 from ..service import TaskService, TaskStatus
-from ..task import Answer, TaskHead
+from ..task import Answer, Task, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
 from .links import Links
@@ -21,6 +21,7 @@ from .outcomes import call_tool_result
 from .owner import caller_of_request, owner_of_request
 from .progress_tokens import kept
 from .request import RequestContext, arguments_of, request_meta
+from .showing import CLIENT, Showing, most_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +117,22 @@ class TaskAccess:
 
     async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
         """The `CallToolResult` of a task that has one."""
-        result = await self.service.aio.result(task_id, owner=owner)
-        return await self.service.aio.run(call_tool_result, result, self.links)
+        outcome = await self.service.aio.result(task_id, owner=owner)
+        return await self.service.aio.run(
+            partial(call_tool_result, outcome, self.showing, typed=self._is_typed(outcome.task))
+        )
+
+    @property
+    def showing(self) -> Showing:
+        """How the client of the request that is being answered is shown results."""
+        return Showing(self.links, self.app.data_dir, most_bytes(CLIENT.get(), self.settings))
+
+    def _is_typed(self, task: Task) -> bool:
+        """Whether the tool has an output schema; of one that is not known here, it is taken to."""
+        tools, name = self.app.tools, task.tool_name
+        if name in tools:
+            return tools.get(name).output_schema is not None
+        return task.result_kind == "call_tool_result"
 
 
 def present(status: TaskStatus) -> TaskStatus:

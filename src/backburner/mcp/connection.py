@@ -90,7 +90,7 @@ async def _http(url: str, token: str | None) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(30, read=None)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
-        streamable_http_client(url, http_client=http) as streams,
+        streamable_http_client(url, http_client=http, **sdk.events_of_any_size()) as streams,
     ):
         yield streams
 

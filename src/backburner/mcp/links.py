@@ -15,6 +15,7 @@ from itsdangerous import BadData, URLSafeSerializer
 
 from ..context import safe_file_name
 from ..errors import ArtifactNotFound
+from ..result_parts import media_type_in
 from ..store import Store
 from ..task import Artifact, Task
 from ..times import iso
@@ -91,5 +92,7 @@ def _named(artifact: Artifact) -> str:
 
 
 def media_type(artifact: Artifact) -> str:
-    """By the ending of the name; the name itself may be anything, also something like an address."""
-    return mimetypes.guess_type(f"file{PurePosixPath(artifact.name).suffix}")[0] or "application/octet-stream"
+    """Its kind, if that is one; else by the ending of the name, which itself may be anything."""
+    ending = PurePosixPath(artifact.name).suffix
+    guessed = media_type_in(artifact.kind) or mimetypes.guess_type(f"file{ending}")[0]
+    return guessed or "application/octet-stream"

@@ -34,6 +34,7 @@ from .request import (
     RequestContext,
     arguments_of,
     as_dict,
+    client_of,
     comes_again,
     completed,
     request_meta,
@@ -41,6 +42,7 @@ from .request import (
 )
 from .resources import TaskResources
 from .server_dialect import Around, Handler, Method, OwnTool, SlowCall
+from .showing import CLIENT, Client
 from .slow_tools import SlowTools
 
 #: Set in a runner, where the server's own pipeline runs the tool and the dialects must step aside.
@@ -100,6 +102,7 @@ class TaskMiddleware:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if IN_RUNNER.get():
             return await call_next(ctx)
+        CLIENT.set(Client(*client_of(ctx), over_http=ctx.request is not None))
         if ctx.request_id is None:
             for dialect in self._dialects:
                 await dialect.heard(ctx)
@@ -202,7 +205,7 @@ class TaskMiddleware:
             asking, answers = await self._rounds.ask_first(ctx, spec)
             return asking or await dialect.answer(SlowCall(ctx, spec, token, answers))
         except BackburnerError as error:
-            return error_as_result(error)
+            return error_as_result(error, typed=spec.output_schema is not None)
 
     # -- completion
 

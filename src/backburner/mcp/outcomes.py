@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import BackburnerError
 from ..lifecycle import State
 from ..service import TaskResult
-from ..task import Artifact, Task
-from .links import Links, artifact_uri, media_type, result_uri
+from ..task import Task
 from .progress_tokens import token_of
+from .showing import Showing, text_block, value_result
 
 
 def tool_raised(task: Task) -> bool:
@@ -35,10 +34,6 @@ def own_word(task: Task) -> dict[str, Any] | None:
     return ((task.error.data if task.error else None) or {}).get("mcp_result")
 
 
-def text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
 def error_result(message: str, structured: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A `CallToolResult` that says what went wrong."""
     result: dict[str, Any] = {"content": [text_block(message)], "isError": True}
@@ -54,22 +49,23 @@ def failed_result(message: str, said: Any) -> dict[str, Any]:
     return {**shown, **result, "content": [*result["content"], *shown["content"]]}
 
 
-def error_as_result(error: BackburnerError) -> dict[str, Any]:
-    """An error of ours as a result, so that a model can read it and do better."""
-    return error_result(str(error), {"error": error.to_dict()})
+def error_as_result(error: BackburnerError, *, typed: bool = False) -> dict[str, Any]:
+    """An error of ours as a result, so that a model can read it and do better.
+
+    Some clients hold even an error's structured content against the schema that a `typed` tool has.
+    """
+    told = {"error": error.to_dict()}
+    return {**error_result(str(error)), "_meta": told} if typed else error_result(str(error), told)
 
 
-def value_result(value: Any) -> dict[str, Any]:
-    """A `CallToolResult` for the plain value that a function returned."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-    structured = value if isinstance(value, dict) else {"result": value}
-    return {"content": [text_block(text)], "structuredContent": structured, "isError": False}
-
-
-def call_tool_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
+def call_tool_result(outcome: TaskResult, showing: Showing, *, typed: bool) -> dict[str, Any]:
     """The `CallToolResult` of a task that succeeded, or whose tool raised. Others have none."""
     task = outcome.task
-    result = _raised_result(task) if tool_raised(task) else _returned_result(outcome, links)
+    if tool_raised(task):
+        result = _raised_result(task)
+    else:
+        assert task.state is State.SUCCEEDED, "only these have a result"
+        result = showing.result(outcome, typed=typed)
     return {**result, "_meta": {**(result.get("_meta") or {}), **result_meta(task)}}
 
 
@@ -77,57 +73,3 @@ def _raised_result(task: Task) -> dict[str, Any]:
     assert task.error is not None, "a failed task has an error"
     whole = (task.error.data or {}).get("result")
     return dict(whole) if whole else failed_result(task.error.message, own_word(task))
-
-
-def _returned_result(outcome: TaskResult, links: Links) -> dict[str, Any]:
-    task = outcome.task
-    assert task.state is State.SUCCEEDED, "only these have a result"
-    large = large_result(task, outcome.artifacts)
-    if large is not None:
-        result = _preview_result(task, large, links)
-    elif task.result_kind == "call_tool_result":
-        result = dict(task.result)
-    else:
-        result = value_result(task.result)
-    others = [artifact for artifact in outcome.artifacts if artifact is not large]
-    return {**result, "content": [*result["content"], *(resource_link(artifact) for artifact in others)]}
-
-
-def large_result(task: Task, artifacts: Sequence[Artifact]) -> Artifact | None:
-    """The artifact that holds the result, when it was over the size limit."""
-    if not isinstance(task.result, dict) or task.result.get("truncated") is not True:
-        return None
-    kept_in = task.result.get("artifact_id")
-    return next((a for a in artifacts if a.kind == "result" and a.artifact_id == kept_in), None)
-
-
-def _preview_result(task: Task, artifact: Artifact, links: Links) -> dict[str, Any]:
-    link = links.to(artifact, task.expires_at)
-    where = f"read {result_uri(task.task_id)}?offset=0&length=65536 and so on"
-    where += f", or download {link.url}" if link else ""
-    text = (
-        f"The result is {artifact.size_bytes} bytes long. This is its beginning; for all of it {where}.\n\n"
-    )
-    structured = {**task.result, "resource": result_uri(task.task_id)}
-    if link is not None:
-        structured["download_url"] = link.url
-    block = {
-        "type": "resource_link",
-        "uri": result_uri(task.task_id),
-        "name": artifact.name,
-        "mimeType": "application/json",
-        "size": artifact.size_bytes,
-    }
-    content = [text_block(text + str(task.result["preview"])), block]
-    return {"content": content, "structuredContent": structured, "isError": False}
-
-
-def resource_link(artifact: Artifact) -> dict[str, Any]:
-    return {
-        "type": "resource_link",
-        "uri": artifact_uri(artifact),
-        "name": artifact.name,
-        "description": f"{artifact.kind}, sha256 {artifact.sha256}",
-        "mimeType": media_type(artifact),
-        "size": artifact.size_bytes,
-    }

@@ -21,6 +21,12 @@ def is_modern(ctx: RequestContext) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
+def client_of(ctx: RequestContext) -> tuple[str, str]:
+    """The name and the version of the client; empty where it does not say."""
+    client = ctx.session.client_params.client_info if ctx.session.client_params else None
+    return (client.name, client.version) if client else ("", "")
+
+
 def declares(ctx: RequestContext, capability: types.ClientCapabilities) -> bool:
     return ctx.session.check_client_capability(capability)
 

@@ -24,13 +24,13 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 
 from ..errors import ArtifactNotFound, BackburnerError
 from ..folders import artifact_file
+from ..result_parts import large_result
 from ..service import TaskService
 from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
 from .jsonrpc_errors import jsonrpc_errors
 from .links import media_type
-from .outcomes import large_result
 from .owner import owner_of_request
 from .request import RequestContext, as_dict, completed, is_modern, validate
 from .server_dialect import Around

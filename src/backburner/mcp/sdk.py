@@ -6,6 +6,7 @@ client is made: so a release that renames one is a clear error at once, not a si
 
 from __future__ import annotations
 
+import inspect
 import platform
 import re
 import sys
@@ -153,6 +154,14 @@ def connection_of(session: ServerSession) -> Connection:
 
 
 # -- clients ---------------------------------------------------------------------------------------
+
+
+def events_of_any_size() -> dict[str, Any]:
+    """For `streamable_http_client`: from 2.3 on it takes no event over a mebibyte unless it is told to."""
+    from mcp.client.streamable_http import streamable_http_client
+
+    option = "max_sse_event_size"
+    return {option: None} if option in inspect.signature(streamable_http_client).parameters else {}
 
 
 def hear_notifications(client: Client, heard: OnNotification) -> Client:

@@ -19,7 +19,7 @@ import mcp_types as types
 
 from ....errors import ConfigError, NoResultInTime, UnknownHandle
 from ....json_file import read_json, write_json
-from ...outcomes import text_block, value_result
+from ...showing import text_block, value_result
 from .prompt_log_reader import Position, PromptLogReader
 from .wire import FAILED, TASK_ID_KEY, TASKS_KEY, state_dir_in
 

@@ -27,6 +27,7 @@ from ....lifecycle import State
 from ....store import Store
 from ....task import Task, TaskHead
 from ....times import from_iso, iso
+from ...links import result_uri
 from .wire import FINISHED, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
 
 logger = logging.getLogger(__name__)
@@ -276,11 +277,17 @@ def result_text(task: Task) -> str:
         return result
     if isinstance(result, Mapping):
         if result.get("truncated") is True and isinstance(result.get("preview"), str):
-            return f"{result['preview']}\n\n…\n\nThis is the beginning; the rest is in task {task.task_id}."
+            beginning = _texts(result["rest"]) if "rest" in result else result["preview"]
+            return (
+                f"{beginning}\n\n…\n\nThis is the beginning; all of it is here:\n\n{result_uri(task.task_id)}"
+            )
         if task.result_kind == "call_tool_result":
-            texts = [block["text"] for block in result.get("content", ()) if block.get("type") == "text"]
-            return "\n\n".join(texts)
+            return _texts(result)
     return f"```json\n{json.dumps(result, ensure_ascii=False, indent=2)}\n```"
+
+
+def _texts(result: Mapping[str, Any]) -> str:
+    return "\n\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
 
 
 def _text(state: Content) -> str:

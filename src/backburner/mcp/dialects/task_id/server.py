@@ -74,7 +74,7 @@ class TaskId(ServerDialect):
             await run(log.withdraw, task_id, owner)
             raise
         self._do(self._follow(status.task_id, owner))
-        return acknowledgement(task_id, status)
+        return acknowledgement(task_id, status, typed=call.spec.output_schema is not None)
 
     async def _catch_up(self) -> None:
         await self._access.ready()
@@ -104,7 +104,8 @@ class TaskId(ServerDialect):
         task.add_done_callback(self._background.discard)
 
 
-def acknowledgement(task_id: str, status: TaskStatus) -> dict[str, Any]:
+def acknowledgement(task_id: str, status: TaskStatus, *, typed: bool) -> dict[str, Any]:
     """The answer to the call. It says nothing of the result, which comes another way."""
     text = f"Accepted as task {task_id}. The result will be in the prompt log."
-    return two_stage.handle(status.task_id, two_stage.STATUS[status.task.state], text, task_id=task_id)
+    state = two_stage.STATUS[status.task.state]
+    return two_stage.handle(status.task_id, state, text, typed=typed, task_id=task_id)

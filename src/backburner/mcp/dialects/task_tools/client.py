@@ -11,13 +11,15 @@ from mcp_types.jsonrpc import INTERNAL_ERROR
 
 from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
-from ...outcomes import failed_result, value_result
+from ...outcomes import failed_result
+from ...showing import value_result
 from ...updates import LogLine, Status, TaskProgress, Update
 from .wire import (
     CANCEL_TASK,
     GET_TASK_RESULT,
     GET_TASK_STATUS,
     LIST_TASK_ARTIFACTS,
+    RESULT_ITSELF,
     TAIL_TASK_LOGS,
     estimate_in,
 )
@@ -41,7 +43,8 @@ class TaskToolsClient:
         return is_among(await self.connection.tools())
 
     async def _call(self, name: str, task_id: str, **arguments: Any) -> dict[str, Any]:
-        """The structured result. Raises NotOffered if the server has no such tool, or no such task."""
+        """The structured result; beside it, what there is whole. Raises NotOffered if the server has no such
+        tool, or no such task."""
         named = _named(name, await self.connection.tools())
         if named is None:
             raise NotOffered(what=f"{name}", task_id=task_id)
@@ -49,7 +52,7 @@ class TaskToolsClient:
         result = await self.connection.request("tools/call", params)
         if result.get("isError"):
             raise NotOffered(what=f"{name} ({result['content'][0].get('text')})", task_id=task_id)
-        return dict(result["structuredContent"])
+        return {**result["structuredContent"], RESULT_ITSELF: (result.get("_meta") or {}).get(RESULT_ITSELF)}
 
     async def read(self, task_id: str) -> Update:
         return _update(await self._call(GET_TASK_STATUS, task_id))
@@ -64,6 +67,8 @@ class TaskToolsClient:
             raise MCPError(raised["code"], raised["message"], raised.get("data"))
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
+        if found[RESULT_ITSELF] is not None:
+            return types.CallToolResult.model_validate(found[RESULT_ITSELF])
         value = found["result"]
         shown = value_result(value) if error is None else failed_result(error["message"], value)
         return types.CallToolResult.model_validate({**shown, "_meta": found.get("_meta")})

@@ -17,11 +17,12 @@ from ....task import InputRequest, Resources, Task
 from ....times import from_iso, iso
 from ...access import TaskAccess, present
 from ...jsonrpc_errors import raised_error
-from ...outcomes import error_as_result, own_word, result_meta, text_block
+from ...outcomes import error_as_result, own_word, result_meta
 from ...owner import caller_of_request, owner_of_request
 from ...patience import client_patience_s
 from ...request import RequestContext
 from ...server_dialect import OwnTool, ServerDialect
+from ...showing import Showing, text_block
 from .wire import (
     ANSWER_TASK,
     CANCEL_TASK,
@@ -29,6 +30,7 @@ from .wire import (
     GET_TASK_STATUS,
     LIST_TASK_ARTIFACTS,
     LIST_TASKS,
+    RESULT_ITSELF,
     SCHEMAS,
     SUBMIT_TASK,
     TAIL_TASK_LOGS,
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT_S = 300.0
 _WAIT_S = 45.0
+#: Of what a handler gives: the blocks that stand beside the text.
+_BLOCKS = "blocks"
 
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -93,9 +97,11 @@ class TaskTools(ServerDialect):
             body = await self._handlers[name](_in_time(listed, arguments, patience_s))
         except BackburnerError as error:
             return error_as_result(error)
+        blocks, whole = body.pop(_BLOCKS, []), body.pop(RESULT_ITSELF, None)
         text = json.dumps(body, ensure_ascii=False, indent=2)
-        result = {"content": [text_block(text)], "structuredContent": body, "isError": False}
-        return {**result, "_meta": body["_meta"]} if "_meta" in body else result
+        result = {"content": [text_block(text), *blocks], "structuredContent": body, "isError": False}
+        meta = {**body.get("_meta", {}), **({} if whole is None else {RESULT_ITSELF: whole})}
+        return {**result, "_meta": meta} if meta else result
 
     # -- the tools
 
@@ -148,14 +154,17 @@ class TaskTools(ServerDialect):
     async def get_task_result(self, arguments: dict[str, Any]) -> dict[str, Any]:
         service, owner = self._access.service, owner_of_request()
         result = await service.aio.result(arguments["task_id"], owner=owner)
-        return await service.aio.run(self._describe_result, result)
+        described = await service.aio.run(self._describe_result, result, self._access.showing)
+        if self._access.showing.most_bytes is None and result.task.state is State.SUCCEEDED:
+            described[RESULT_ITSELF] = await self._access.outcome(result.task.task_id, owner)
+        return described
 
-    def _describe_result(self, result: TaskResult) -> dict[str, Any]:
+    def _describe_result(self, result: TaskResult, showing: Showing) -> dict[str, Any]:
         task = result.task
-        value = own_word(task) if task.result is None else task.result
-        if task.result_kind == "call_tool_result" and isinstance(value, dict):
-            value = value.get("structuredContent", value.get("content", value))
+        succeeded = task.state is State.SUCCEEDED
+        value, blocks = showing.value(result) if succeeded else (own_word(task), [])
         return {
+            _BLOCKS: blocks,
             "task_id": task.task_id,
             "state": task.state,
             "result": value,

@@ -21,6 +21,8 @@ from ....times import LONGEST_S
 
 SUBMIT_TASK = "submit_task"
 GET_TASK_STATUS = "get_task_status"
+#: In the `_meta` of `get_task_result`, for clients that take a result of any size: the tool's own.
+RESULT_ITSELF = "backburner/result"
 WAIT_FOR_TASK = "wait_for_task"
 GET_TASK_RESULT = "get_task_result"
 TAIL_TASK_LOGS = "tail_task_logs"

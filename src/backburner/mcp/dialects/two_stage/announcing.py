@@ -152,6 +152,11 @@ def asks_for_handle(ctx: RequestContext) -> bool:
     return _declared(ctx) if asked is None else asked is True
 
 
+def takes_handle(ctx: RequestContext) -> bool:
+    """Whether a call may be answered with a handle whatever its tool promises: it or its client says so."""
+    return request_meta(ctx).get(ASYNC) is True or _declared(ctx)
+
+
 def _declared(ctx: RequestContext) -> bool:
     capabilities = ctx.session.client_capabilities
     return capabilities is not None and CAPABILITY in (capabilities.experimental or {})

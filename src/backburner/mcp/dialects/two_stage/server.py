@@ -17,14 +17,14 @@ from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...input_rounds import InputRounds
 from ...outcomes import result_meta
-from ...patience import client_patience_s
+from ...patience import client_gives_up, client_patience_s
 from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
 from ..task_tools.wire import ANSWER_TASK, WAIT_FOR_TASK, estimated
-from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update
+from .announcing import Announcements, asks_for_handle, learn_two_stage, progress_update, takes_handle
 from .holding import HeldCalls, always_held
-from .wire import POLL, STATUS, PollParams, described, handle, named, or_handle, queued_words
+from .wire import POLL, STATUS, PollParams, described, handle, named, queued_words, too_early
 
 
 class TwoStage(ServerDialect):
@@ -42,10 +42,7 @@ class TwoStage(ServerDialect):
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
         if always_held(spec):
             return tool
-        tool = described(tool)
-        if tool.get("outputSchema") and spec.task == "optional":
-            tool["outputSchema"] = or_handle(tool["outputSchema"])
-        return tool
+        return described(tool)
 
     def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
         return True
@@ -69,11 +66,20 @@ class TwoStage(ServerDialect):
         """How long to hold the call; None means to its end. The tool's author has the first word."""
         if always_held(call.spec):
             return None
+        if not (self._takes_handle(call) or client_gives_up(call.ctx, self._access.settings)):
+            return None
         if call.spec.answer == "handle" or asks_for_handle(call.ctx):
             return 0
         patience_s, estimate_s = client_patience_s(call.ctx, self._access.settings), status.task.estimate_s
         too_long = patience_s is not None and estimate_s is not None and estimate_s > patience_s
         return 0 if too_long else patience_s
+
+    def _takes_handle(self, call: SlowCall) -> bool:
+        """Whether the client can take a handle in place of the result (docs/decisions/0020).
+
+        A tool with an output schema promises a result that fits it, and most clients hold it to that.
+        """
+        return call.spec.output_schema is None or takes_handle(call.ctx)
 
     def _hand_out(self, call: SlowCall, status: TaskStatus) -> dict[str, Any]:
         """The task's id, how long it will take, and in two sentences what to do next."""
@@ -93,8 +99,12 @@ class TwoStage(ServerDialect):
             )
         how = {**estimated(status.estimate), "poll_endpoint": POLL}
         words = queued_words(STATUS[task.state], status.estimate.seconds)
-        handed_out = handle(task.task_id, STATUS[task.state], words, text, **how)
-        return {**handed_out, "_meta": {"progressToken": call.token.shown_for(task)}}
+        typed = call.spec.output_schema is not None
+        handed_out = handle(task.task_id, STATUS[task.state], words, text, typed=typed, **how)
+        if not self._takes_handle(call):
+            handed_out = too_early(handed_out)
+        token = {"progressToken": call.token.shown_for(task)}
+        return {**handed_out, "_meta": {**handed_out.get("_meta", {}), **token}}
 
     async def heard(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":

@@ -14,8 +14,7 @@ from ....clock import SystemClock
 from ....lifecycle import State
 from ....mcp_result import MCPResult
 from ....times import iso
-from ...outcomes import text_block
-from ..task_tools.wire import ESTIMATE
+from ...showing import text_block
 
 NAME = "two-stage"
 POLL = "tools/poll_result"
@@ -43,25 +42,6 @@ STATUS: Mapping[State, str] = MappingProxyType(
 )
 UNFINISHED = ("queued", "running")
 
-HANDLE_SCHEMA: Mapping[str, Any] = MappingProxyType(
-    {
-        "type": "object",
-        "properties": {
-            "success": {"type": "boolean"},
-            "data": {
-                "type": "object",
-                "properties": {
-                    "job_id": {"type": "string"},
-                    **ESTIMATE,
-                    "status": {"type": "string", "enum": sorted(set(STATUS.values()))},
-                },
-                "required": ["job_id", "status"],
-            },
-            "messages": {"type": "array"},
-        },
-        "required": ["success", "data", "messages"],
-    }
-)
 _clock = SystemClock()
 
 
@@ -74,25 +54,32 @@ class PollParams(types.RequestParams):
 # -- from the server -------------------------------------------------------------------------------
 
 
-def handle(job_id: str, status: str, *texts: str, **data: Any) -> dict[str, Any]:
-    """A `CallToolResult` that hands out a job, also for strict clients: the body stands there twice."""
+def handle(job_id: str, status: str, *texts: str, typed: bool = False, **data: Any) -> dict[str, Any]:
+    """A `CallToolResult` that hands out a job.
+
+    The body stands there twice, since clients drop what they do not know: at the top, and as the structured
+    content. Of a `typed` tool that must fit its schema, so there the second place is `_meta`.
+    """
     result = MCPResult(data={"job_id": job_id, **data, "status": status})
     for text in texts:
         result.add_info(text)
     body = result.to_dict()
-    return {"content": [text_block("\n".join(texts))], "structuredContent": body, "isError": False, **body}
+    kept = {"_meta": body} if typed else {"structuredContent": body}
+    return {"content": [text_block("\n".join(texts))], "isError": False, **kept, **body}
+
+
+def too_early(handed_out: Mapping[str, Any]) -> dict[str, Any]:
+    """A handle of a typed tool for a client that may hold it against the tool's output schema.
+
+    What is no error has to fit the schema. So it says that there is no result, and how to go on.
+    """
+    first = text_block("There is no result yet. This is not a failure, and the call needs no repeating.")
+    return {**handed_out, "content": [first, *handed_out["content"]], "isError": True}
 
 
 def queued_words(status: str, seconds: float) -> str:
     """The first words of a handle: `Operation queued. Estimated runtime: 45s`."""
     return f"Operation {status}. Estimated runtime: {round(seconds, 2):.12g}s"
-
-
-def or_handle(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """An output schema that also admits the handle, which a client without tasks may get instead."""
-    own = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
-    shared = {key: schema[key] for key in ("$defs", "$schema") if key in schema}
-    return {**shared, "type": "object", "anyOf": [own, dict(HANDLE_SCHEMA)]}
 
 
 def described(tool: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +97,7 @@ def about_job(job_id: str) -> dict[str, Any]:
 
 def body_in(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """The `{success, data, messages}` of a two-stage server: some send it bare, some in a tool result."""
-    for body in (result.get("structuredContent"), result):
+    for body in (result.get("structuredContent"), result, result.get("_meta")):
         if isinstance(body, Mapping) and isinstance(body.get("success"), bool) and "data" in body:
             return dict(body)
     return None

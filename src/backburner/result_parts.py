@@ -1,0 +1,196 @@
+"""A tool's result in parts: what is large in it is kept aside as artifacts, and stands for itself no more.
+
+An image, a sound or an embedded resource is an artifact of its own, with its media type; in the result,
+`{"artifact_id": …}` stands where its text or its base64 was. If what is left is still too much, all of it is
+an artifact too, and a *stand-in* is what the store has of the result.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import mimetypes
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from .folders import artifact_file
+from .mcp_result import MCPResult
+from .task import Artifact, ResultKind, Task
+
+_PREVIEW_CHARS = 2_000
+#: What is smaller stays in the result.
+_SMALLEST_PART = 4_096
+_MEDIA_TYPE = re.compile(r"(application|audio|font|image|model|text|video)/[\w.+-]{1,80}")
+
+#: Keeps bytes as an artifact, under a name and a kind, and gives its id.
+Keep = Callable[[bytes, str, str], str]
+
+
+def media_type_in(kind: str) -> str | None:
+    """The media type that an artifact's kind is, if it is one: so it is with the parts of results."""
+    return kind if _MEDIA_TYPE.fullmatch(kind) else None
+
+
+# -- keeping ---------------------------------------------------------------------------------------
+
+
+def kept_in_parts(result: Mapping[str, Any], too_many_bytes: int, keep: Keep) -> dict[str, Any]:
+    """A `CallToolResult` without the largest of its parts, until it is so much smaller."""
+    content = list(result["content"])
+    by_size = sorted(
+        ((len(_payload(block) or ""), index) for index, block in enumerate(content)), reverse=True
+    )
+    for size, index in by_size:
+        if too_many_bytes <= 0 or size < _SMALLEST_PART:
+            break
+        block = content[index]
+        data = _bytes_of(block)
+        if data is not None:
+            kind = _media_type(block)
+            content[index] = _with(block, {"artifact_id": keep(data, _name(block, index, kind), kind)})
+            too_many_bytes -= size
+    return {**result, "content": content}
+
+
+def stand_in(value: Any, text: str, kind: ResultKind, **where: Any) -> dict[str, Any]:
+    """What stands for a result that is too large: how it begins, and what is small in it.
+
+    `text` is the result as JSON. `rest` is a `CallToolResult` with its texts cut; `said` is how the tool
+    itself said it went, if it did.
+    """
+    shown: dict[str, Any] = {"preview": text[:_PREVIEW_CHARS], "truncated": True, **where}
+    said = MCPResult.in_tool_result(value) if kind == "call_tool_result" else MCPResult.of(value)
+    if said is not None:
+        shown["said"] = {"success": said.success, "messages": said.messages}
+    if kind == "call_tool_result":
+        left = {key: part for key, part in value.items() if key != "structuredContent"}
+        shown["rest"] = {**left, "content": shortened(value["content"])}
+    return {key: part for key, part in shown.items() if len(json.dumps(part)) <= 10 * _PREVIEW_CHARS}
+
+
+def shortened(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks of a result with only the beginning of its texts; what is no text stays."""
+    left, kept = _PREVIEW_CHARS, []
+    for block in content:
+        if block.get("type") != "text":
+            kept.append(dict(block))
+        elif left > 0:
+            kept.append({**block, "text": block["text"][:left]})
+            left -= len(block["text"])
+    return kept
+
+
+# -- finding again ---------------------------------------------------------------------------------
+
+
+def whole_result(task: Task, artifacts: Iterable[Artifact], data_dir: Path) -> Any:
+    """What the tool returned, with every part in its place. Raises OSError if one is not there any more."""
+    found = {artifact.artifact_id: artifact for artifact in artifacts}
+    value = unfolded_result(task, found, data_dir)
+    is_result = task.result_kind == "call_tool_result" and isinstance(value, dict)
+    return put_back(value, found, data_dir) if is_result else value
+
+
+def unfolded_result(task: Task, artifacts: Mapping[str, Artifact], data_dir: Path) -> Any:
+    """What the tool returned, with its parts still aside. Raises OSError."""
+    large = large_result(task, artifacts.values())
+    return task.result if large is None else json.loads(artifact_file(data_dir, large).read_bytes())
+
+
+def large_result(task: Task, artifacts: Iterable[Artifact]) -> Artifact | None:
+    """The artifact that holds the result, when it was over the size limit."""
+    if not isinstance(task.result, dict) or task.result.get("truncated") is not True:
+        return None
+    kept_in = task.result.get("artifact_id")
+    return next((a for a in artifacts if a.kind == "result" and a.artifact_id == kept_in), None)
+
+
+def put_back(result: Mapping[str, Any], artifacts: Mapping[str, Artifact], data_dir: Path) -> dict[str, Any]:
+    """A `CallToolResult` with its parts in their places. Raises OSError."""
+    content = []
+    for block in result.get("content") or ():
+        part = part_of(block, artifacts)
+        if part is not None:
+            data = artifact_file(data_dir, part).read_bytes()
+            block = _with(block, data.decode() if _is_text(block) else base64.b64encode(data).decode())
+        content.append(block)
+    return {**result, "content": content}
+
+
+def part_of(block: Any, artifacts: Mapping[str, Artifact]) -> Artifact | None:
+    """The artifact that holds what belongs into a block."""
+    payload = _payload(block)
+    return artifacts.get(payload.get("artifact_id", "")) if isinstance(payload, Mapping) else None
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+def _holder(block: Any) -> tuple[Mapping[str, Any], str] | None:
+    """Where in a block that is no text its contents are: an object, and the key in it."""
+    match block:
+        case {"type": "image" | "audio", "data": _}:
+            return block, "data"
+        case {"type": "resource", "resource": {"blob": _} as resource}:
+            return resource, "blob"
+        case {"type": "resource", "resource": {"text": _} as resource}:
+            return resource, "text"
+    return None
+
+
+def _payload(block: Any) -> Any:
+    """The contents of a block that is no text: text, or what stands for it; None for a block without."""
+    found = _holder(block)
+    return None if found is None else found[0][found[1]]
+
+
+def _with(block: Mapping[str, Any], payload: Any) -> dict[str, Any]:
+    found = _holder(block)
+    assert found is not None, "it has contents"
+    holder, key = found
+    filled = {**holder, key: payload}
+    return filled if holder is block else {**block, "resource": filled}
+
+
+def _is_text(block: Mapping[str, Any]) -> bool:
+    found = _holder(block)
+    return found is not None and found[1] == "text"
+
+
+def _bytes_of(block: Mapping[str, Any]) -> bytes | None:
+    """The contents as bytes, if exactly they can be had back from these."""
+    payload = _payload(block)
+    try:
+        if _is_text(block):
+            return payload.encode()  # type: ignore[no-any-return]
+        data = base64.b64decode(payload, validate=True)
+    except (AttributeError, TypeError, ValueError, binascii.Error):
+        return None
+    return data if base64.b64encode(data).decode() == payload else None
+
+
+def _media_type(block: Mapping[str, Any]) -> str:
+    holder, key = _holder(block) or ({}, "")
+    told = str(holder.get("mimeType")).partition(";")[0].strip()
+    if media_type_in(told):
+        return told
+    return "text/plain" if key == "text" else "application/octet-stream"
+
+
+def _name(block: Mapping[str, Any], index: int, kind: str) -> str:
+    """A name for people: of an embedded resource its own."""
+    uri = (block.get("resource") or {}).get("uri")
+    own = PurePosixPath(uri.partition("?")[0]).name if isinstance(uri, str) else ""
+    if own.isprintable() and 0 < len(own) <= 80:
+        return own
+    return f"{block['type']}-{index + 1}{_ending(kind)}"
+
+
+def _ending(kind: str) -> str:
+    """What the names of files of that media type end in, such as `.png`."""
+    subtype = kind.partition("/")[2]
+    own = f".{subtype}" if subtype.isalnum() and len(subtype) <= 5 else ""
+    return mimetypes.guess_extension(kind, strict=False) or own

@@ -1,0 +1,52 @@
+"""What the programs share that only call tools: what to call, and how to tell what they were given.
+
+They run in environments of different SDKs, so this knows none of them.
+
+    python calls_….py NAME CALLS http URL
+    python calls_….py NAME CALLS stdio COMMAND ARGUMENT...
+
+NAME is what the client calls itself, and CALLS a JSON object: by scenario `{tool, arguments, meta}`.
+"""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tests.interop.clients.programs import report
+
+NAME, SERVER = sys.argv[1], sys.argv[3:]
+CALLS: dict[str, dict[str, Any]] = json.loads(sys.argv[2])
+
+#: Calls a tool; gives the result in the protocol's own names, and what the client itself makes of it.
+Call = Callable[[str, dict[str, Any], dict[str, Any]], Awaitable[tuple[dict[str, Any], Any]]]
+
+
+async def tell(call: Call, schemas: Mapping[str, Any]) -> None:
+    async def told(tool: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+        result, data = await call(tool, arguments, meta)
+        return {
+            "isError": bool(result.get("isError")),
+            "structured": result.get("structuredContent"),
+            "meta": result.get("_meta"),
+            "content": [_short(block) for block in result["content"]],
+            "data": data,
+        }
+
+    async def listed() -> dict[str, Any]:
+        return {"schemas": dict(schemas)}
+
+    calls = {
+        name: partial(told, one["tool"], one.get("arguments", {}), one.get("meta", {}))
+        for name, one in CALLS.items()
+    }
+    await report(listed=listed, **calls)
+
+
+def _short(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block, with the length of what is long in place of it."""
+    return {
+        key: len(value) if key in ("text", "data") and len(value) > 3000 else value
+        for key, value in block.items()
+    }

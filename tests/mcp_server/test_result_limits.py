@@ -1,0 +1,53 @@
+"""Which client gets how large a result whole, and which is known to give up on a call."""
+
+from __future__ import annotations
+
+import pytest
+
+from backburner.config import McpSettings, Settings
+from backburner.errors import ConfigError
+from backburner.mcp.patience import gives_up
+from backburner.mcp.showing import Client, most_bytes
+
+
+@pytest.mark.parametrize(
+    ("client", "settings", "largest"),
+    [
+        (Client(), McpSettings(), 4_000_000),
+        (Client("anybody", "1", over_http=True), McpSettings(), 1_000_000),
+        (Client("anybody"), McpSettings(whole_result_bytes=7), 7),
+        (Client("claude-ai"), McpSettings(), 150_000),
+        (Client("claude-ai"), McpSettings(client_result_bytes={"Claude*": "any"}), None),
+        (Client("host", "2.1"), McpSettings(client_result_bytes={"host@1.*": 1, "host@2.*": 2}), 2),
+        (Client("backburner-client", over_http=True), McpSettings(whole_result_bytes=7), None),
+    ],
+)
+def test_the_largest_result_is_by_client(client: Client, settings: McpSettings, largest: int | None) -> None:
+    assert most_bytes(client, Settings(mcp=settings)) == largest
+
+
+def test_the_table_is_read_from_the_environment_and_checked() -> None:
+    named = {"BACKBURNER_MCP__CLIENT_RESULT_BYTES": '{"small": 50, "large": "any"}'}
+    assert dict(Settings.load("lab", environment=named).mcp.client_result_bytes) == {
+        "small": 50,
+        "large": "any",
+    }
+    with pytest.raises(ConfigError, match="client_result_bytes"):
+        Settings.load("lab", environment={"BACKBURNER_MCP__CLIENT_RESULT_BYTES": '{"small": "much"}'})
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "settings", "known"),
+    [
+        ("claude-code", "2", McpSettings(), True),
+        ("Visual Studio Code", "1", McpSettings(), False),
+        ("mcp", "1", McpSettings(), False),
+        ("anybody", "1", McpSettings(patience_s=1), False),
+        ("mcp", "1", McpSettings(client_patience={"mcp": 5}), True),
+        ("claude-code", "2", McpSettings(client_patience={"claude*": "forever"}), False),
+    ],
+)
+def test_a_client_gives_up_if_its_own_name_says_so(
+    name: str, version: str, settings: McpSettings, known: bool
+) -> None:
+    assert gives_up(name, version, Settings(mcp=settings)) is known
