@@ -18,11 +18,17 @@ _INLINE = re.compile(r"`([^`]*\bbackburner [^`]*)`")
 
 @dataclass(frozen=True)
 class Section:
-    """What is printed under one heading, in its order. An `export` counts for the lines after it."""
+    """What is printed under one heading, in its order. An `export` counts for the lines after it.
+
+    `spoken` are lines in the middle of a sentence, which need not say where to look. `code` is the app
+    that the section shows, if it does.
+    """
 
     page: str
     heading: str
     lines: tuple[str, ...]
+    spoken: frozenset[str]
+    code: str
 
     def __str__(self) -> str:
         return f"{self.page}-{self.heading}"
@@ -34,13 +40,14 @@ def sections() -> list[Section]:
     for page in PAGES:
         for part in re.split(r"^(?=##+ )", page.read_text(), flags=re.MULTILINE):
             heading = part.splitlines()[0].strip("#` ") if part.startswith("##") else "top"
-            lines = tuple(dict.fromkeys(_lines(part)))
-            if lines:
-                found.append(Section(page.name, heading, lines))
+            printed, spoken = list(_printed(part)), list(_spoken(part))
+            if lines := tuple(dict.fromkeys([*printed, *spoken])):
+                code = next(iter(re.findall(r"```python\n(.*?)```", part, re.DOTALL)), "")
+                found.append(Section(page.name, heading, lines, frozenset(spoken) - set(printed), code))
     return found
 
 
-def _lines(part: str) -> Iterator[str]:
+def _printed(part: str) -> Iterator[str]:
     for block in _BLOCK.finditer(part):
         text = re.sub(rf"^{block['indent']}", "", block["text"], flags=re.MULTILINE)
         if block["kind"] in ("sh", "bash", "console"):
@@ -49,6 +56,9 @@ def _lines(part: str) -> Iterator[str]:
             yield from re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
         elif not block["kind"]:
             yield from re.findall(r"^\$ (.*)$", text, re.MULTILINE)
+
+
+def _spoken(part: str) -> Iterator[str]:
     for span in _INLINE.findall(_BLOCK.sub("", part)):
         if not _NAMES_A_VERB.fullmatch(span):
             yield " ".join(span.split())

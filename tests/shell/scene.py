@@ -18,6 +18,7 @@ from backburner.target import load, parse
 from tests.deployment import foreign_environment
 from tests.pseudo_terminal import OnTerminal
 from tests.services import free_port, wait_until
+from tests.shell.lines import Section
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -48,6 +49,10 @@ _CALLS = {
 _WANTED = {"cancel": "running", "retry": "failed", "answer": "input_required", "run-task": "queued"}
 
 
+_TASK = re.compile(r"\btsk_01J8WQ6JY7|\bTASK(_ID)?\b")
+_NAMES_A_PLACE = re.compile(r" (-t|--target|--store|worker|serve|bridge) ")
+
+
 def first_snippet(page: str) -> str:
     text = (ROOT / page).read_text()
     return str(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
@@ -56,21 +61,22 @@ def first_snippet(page: str) -> str:
 class Scene:
     """`lab.py` and what else the page speaks of; commands are found as in an activated environment."""
 
-    def __init__(self, folder: Path, page: str, store: str = "") -> None:
+    def __init__(self, folder: Path, section: Section, store: str = "") -> None:
         self.folder = folder
         codes = {
             "cli.md": (HERE / "lab.py").read_text(),
             "getting-started.md": first_snippet("docs/getting-started.md"),
         }
-        self._code = codes.get(page) or first_snippet("README.md")
+        of_page = codes.get(section.page) or first_snippet("README.md")
+        names_a_task = any(_TASK.search(line) for line in section.lines)
+        self._section, self._code = section, of_page if names_a_task else section.code or of_page
         (folder / "pkg").mkdir()
-        for place in (folder / "lab.py", folder / "pkg" / "lab.py"):
-            place.write_text(self._code)
+        (folder / "lab.py").write_text(self._code)
+        (folder / "pkg" / "lab.py").write_text(of_page)
         (folder / "README.md").write_text("some words to count\n")
         (folder / "inputs.json").write_text(json.dumps({"structure": "cu.cif", "steps": 2}))
         self.port = free_port()
         self._store = store
-        self._by_environment = page == "cli.md"
         self.environment = {
             **foreign_environment(),
             "PATH": f"{_PROGRAMS}:{os.environ['PATH']}",
@@ -84,20 +90,17 @@ class Scene:
 
     def typed(self, line: str) -> str:
         """The line with what stands for something else replaced by what is there."""
+        known = self._section.page == "cli.md" or line in self._section.spoken
         line = line.replace("/opt/lab/venv/bin", str(_PROGRAMS)).replace("/opt/lab", str(self.folder))
         line = re.sub(r"(?<=[:=])8765\b", str(self.port), line).replace("COMMAND", "python lab.py")
         line = line.replace("VERB", "ls")
         if self._store:
             line = re.sub(r"postgresql://[^\s`]+", self._store, line)
-        return re.sub(r"tsk_01J8WQ6JY7…?|\bTASK_ID\b", lambda _: self._task_for(line), line)
-
-    def variables(self, line: str) -> dict[str, str]:
-        """The environment of a line: the page of verbs says that BACKBURNER_TARGET saves the typing."""
-        named = re.search(r"(^| )(-t|--target|--store|worker|serve|bridge) ", line)
-        return {
-            **self.environment,
-            **({"BACKBURNER_TARGET": "lab.py"} if self._by_environment and not named else {}),
-        }
+        line = _TASK.sub(lambda _: self._task_for(line), line)
+        # As the page of verbs says, this saves the typing.
+        return (
+            line if not known or _NAMES_A_PLACE.search(line) else f"export BACKBURNER_TARGET=lab.py; {line}"
+        )
 
     def export(self, line: str) -> None:
         """Keep what an `export` sets for the lines after it."""
@@ -113,7 +116,7 @@ class Scene:
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
             cwd=self.folder,
-            env=self.variables(line),
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -140,7 +143,7 @@ class Scene:
         return subprocess.Popen(
             ["bash", "-c", line],
             cwd=self.folder,
-            env=self.variables(line),
+            env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -161,7 +164,7 @@ class Scene:
             server.interrupt()
 
     def terminal(self, line: str) -> OnTerminal:
-        return OnTerminal(["bash", "-c", line], self.folder, self.variables(line))
+        return OnTerminal(["bash", "-c", line], self.folder, self.environment)
 
     def close(self) -> None:
         """End what still waits or runs, so that the supervisor leaves."""
