@@ -13,7 +13,7 @@ from mcp.client import Client
 from backburner.client import BackburnerClient, Bridge
 from backburner.config import Settings
 from tests.client.gates import APP, PLAIN, Gates
-from tests.deployment import Deployment
+from tests.deployment import ROOT, Deployment
 from tests.services import until
 
 HOST = Path(__file__).with_name("legacy_host.py")
@@ -104,3 +104,19 @@ async def test_a_host_that_goes_away_leaves_the_task_running(deployment: Deploym
         async with BackburnerClient(server.url) as client:
             handle = await client.resume(held.structured_content["data"]["job_id"])
             assert (await handle.result()).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+async def test_a_typed_tool_behind_the_bridge_keeps_what_its_schema_promises(tmp_path: Path) -> None:
+    typed = ROOT / "tests" / "interop" / "typed_server.py"
+    with Deployment(tmp_path, (typed,)) as deployment:
+        for patience, gives_up in (({"patience_s": 0.3}, False), ({"client_patience": {"mcp": 0.3}}, True)):
+            settings = Settings.load("bridge", {"mcp": patience}, {})
+            bridge = Bridge(deployment.stdio(), settings=settings)
+            async with bridge.serving() as server, Client(server, mode="legacy") as host:
+                listed = {tool.name: tool for tool in (await host.list_tools()).tools}
+                assert "anyOf" not in (listed["relax"].output_schema or {})
+                result = await host.call_tool("relax", {"seconds": 2})
+                assert result.is_error is gives_up
+                assert (result.structured_content is None) is gives_up
+                assert ("wait_for_task" in str(result.content)) is gives_up

@@ -86,6 +86,11 @@ def make_own() -> Backburner:
         return MCPResult.error_result("too many", data={"names": ["x" * 1000] * 3000})
 
     @bb.tool
+    def plenty() -> MCPResult:
+        """Go well, with more to say than clients take."""
+        return MCPResult(data={"names": ["x" * 1000] * 3000}).add_success("all are there")
+
+    @bb.tool
     def crooked() -> MCPResult:
         """Give an MCPResult that is not in form."""
         return MCPResult(messages=["it broke"])  # type: ignore[list-item]

@@ -153,6 +153,21 @@ async def test_secrets_stay_secret_and_much_data_is_kept_as_an_artifact(outcomes
         assert "messages" in crooked["error"]["message"]
 
 
+async def test_a_preview_of_much_data_leaves_the_tool_its_own_word(outcomes: Deployment) -> None:
+    async with connect(outcomes.stdio(), "2025", tasks=False) as peer:
+        told = await peer.call("plenty")
+        said = told["structuredContent"]
+        assert (told["isError"], said["success"]) == (False, True)
+        assert said["messages"] == [{"type": "success", "text": "all are there"}]
+        assert said["data"]["truncated"] is True
+
+        handed_out = await peer.call("plenty", meta={"async": True})
+        job_id = handed_out["data"]["job_id"]
+        await peer.tool("wait_for_task", task_id=job_id, timeout_s=60)
+        polled = await peer.request("tools/poll_result", {"job_id": job_id})
+        assert polled["data"]["result"]["messages"] == said["messages"]
+
+
 def test_the_example_of_the_guide(outcomes: Deployment, tmp_path: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
     (code,) = re.findall(r"```python\n([^`]*MCPResult[^`]*)```", guide)

@@ -136,7 +136,8 @@ class Bridge:
                 await (await self._handle(arguments)).cancel()
                 return _text("The task is asked to stop.")
             patience = client_patience_s(ctx, self._settings)
-            typed = bool((await self._client.connection.tools()).get(name, {}).get("outputSchema"))
+            listed = (await self._client.connection.tools()).get(name, {})
+            typed = name not in _OWN_TOOLS and bool(listed.get("outputSchema"))
             async with progress.beating():
                 if name == WAIT_FOR_TASK:
                     handle = await self._handle(arguments)
