@@ -162,7 +162,7 @@ class TaskService:
             tool_name=spec.name,
             target=self._target,
             inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
+            inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
             queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
             submitted_at=now,
             expires_at=now + int(ttl_s * 1000),
