@@ -37,7 +37,7 @@ _UNSAFE = re.compile(r"[^\w.()\- ]+")
 class Channel(Protocol):
     """How a context reaches its supervisor."""
 
-    def log(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str, stream: str = "log") -> None:
         """Write a line to the task's log."""
         ...
 
@@ -124,9 +124,9 @@ class TaskContext:
             }
         )
 
-    def log(self, message: str, level: str = "info") -> None:
-        """Write a line to the task's log."""
-        self._channel.log(level, message)
+    def log(self, message: str, level: str = "info", *, stream: str = "log") -> None:
+        """Write a line to the task's log. `stream` is `log`, or begins with `message`."""
+        self._channel.log(level, message, stream)
 
     # -- what to keep
 

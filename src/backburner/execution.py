@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .context import Channel, TaskContext, deadline_of, scratch_folder
+from .errors import ProtocolError, ToolFailed
 from .lifespan import Life, Lifespan
 from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
@@ -253,9 +254,11 @@ def _end_child(error: BaseException | None) -> NoReturn:
 
 def _is_covered(retry: Retry, error: BaseException, told: dict[str, Any]) -> bool:
     """Whether the tool's policy covers the exception. If a function of it raises, `told` says so, too."""
+    # Of an attached tool, also what it raised before its framework made a result of that.
+    raised_by_tool = error.__cause__ if isinstance(error, ToolFailed | ProtocolError) else None
     try:
         with only_in_this_process():
-            return retry.covers(error)
+            return any(retry.covers(each) for each in (error, raised_by_tool) if each is not None)
     except BaseException as raised:
         raised.__suppress_context__ = True  # the failure itself is told above it
         words = "Retry(on=…) could not say whether to try again, so it is not tried:"

@@ -1,4 +1,4 @@
-"""JSON as text that every store can keep: strict, canonical, and free of what a database refuses."""
+"""JSON as text that every store can keep: strict, and free of what a database refuses."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ MAX_DEPTH = 100
 # An escaped NUL, but not an escaped backslash that is followed by the letters u0000.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+_options: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+_to_json, _to_canonical = (json.JSONEncoder(**_options, sort_keys=sort).encode for sort in (False, True))
 
 
 def encode(value: Any, what: str = "The value") -> str:
-    """`value` as compact JSON text with sorted keys.
+    """`value` as compact JSON text. Keys stay in their order: it says nothing in JSON, but tools see it.
 
     Raises InvalidJson for what JSON or a database cannot hold: NaN and infinities, lone
     surrogates, NUL characters, what is nested deeper than MAX_DEPTH, and objects that are not JSON.
@@ -37,6 +38,11 @@ def encode(value: Any, what: str = "The value") -> str:
     if text.count("[") + text.count("{") > MAX_DEPTH and is_too_deep(value):
         raise InvalidJson(what=what, reason=_TOO_DEEP)
     return text
+
+
+def canonical(value: Any) -> str:
+    """The same text for values that are the same, of a value that `encode` takes."""
+    return _to_canonical(value)
 
 
 def is_too_deep(value: Any) -> bool:
@@ -58,6 +64,15 @@ def is_too_deep(value: Any) -> bool:
 def storable(text: str) -> str:
     """`text` as every store can keep it: other characters stand for lone surrogates and for NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def can_be_kept(value: Any, longest: int) -> bool:
+    """Whether every store can keep a value as it is, in at most so many characters."""
+    try:
+        text = encode(value)
+    except InvalidJson:
+        return False
+    return len(text) <= longest and storable(text) == text
 
 
 def decode(text: str | None) -> Any:

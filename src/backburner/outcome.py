@@ -94,9 +94,11 @@ def failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     if cancelled and context.cancelled:
         return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
     if (protocol_error := _as_protocol_error(error)) is not None:
-        return _protocol_error(**protocol_error.details)
+        return _protocol_error(protocol_error.details, _about(error.__cause__))
     if isinstance(error, ToolFailed):
-        return _error("tool_error", str(error), data={"result": error.details["result"]})
+        return _error(
+            "tool_error", str(error), **_about(error.__cause__), data={"result": error.details["result"]}
+        )
     exception = type(error).__name__
     details_text = traceback_of(error)
     if isinstance(error, MemoryError):
@@ -122,14 +124,22 @@ def _as_protocol_error(error: BaseException) -> ProtocolError | None:
     return None
 
 
-def _protocol_error(error_code: int, message: str, data: Any) -> dict[str, Any]:
+def _about(raised: BaseException | None) -> dict[str, str]:
+    """What an attached tool raised, where its framework, or the SDK, made another error of it."""
+    if raised is None:
+        return {}
+    return {"exception": type(raised).__name__, "details": traceback_of(raised)}
+
+
+def _protocol_error(details: dict[str, Any], about: dict[str, str]) -> dict[str, Any]:
     """Without its data where that cannot be kept: the code and the message count."""
-    told = {"code": error_code, "message": _shortened(message, _LONGEST_MESSAGE)}
+    message = details["message"]
+    told = {"code": details["error_code"], "message": _shortened(message, _LONGEST_MESSAGE)}
     with suppress(TypeError, ValueError, RecursionError):
-        outcome = _error("protocol_error", message, data={**told, "data": _plain(data)})
+        outcome = _error("protocol_error", message, **about, data={**told, "data": _plain(details["data"])})
         if "data" in outcome["error"]:
             return outcome
-    return _error("protocol_error", message, data={**told, "data": None})
+    return _error("protocol_error", message, **about, data={**told, "data": None})
 
 
 def _message(error: BaseException) -> str:

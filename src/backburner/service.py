@@ -164,7 +164,7 @@ class TaskService:
             target=self._target,
             launch=self._launch(),
             inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(inputs_json.encode()).hexdigest(),
+            inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
             queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
             submitted_at=now,
             expires_at=now + int(ttl_s * 1000),

@@ -150,24 +150,32 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who called, as a token said that was verified. The token itself is never kept."""
+    """Who called, as a token said that was verified, and what else it claims. It is never kept itself."""
 
     client_id: str
     issuer: str | None = None
     subject: str | None = None
     scopes: tuple[str, ...] = ()
+    claims: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        known = {
             "client_id": self.client_id,
             "issuer": self.issuer,
             "subject": self.subject,
             "scopes": list(self.scopes),
         }
+        return {**known, "claims": dict(self.claims)} if self.claims else known
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Caller:
-        return cls(data["client_id"], data.get("issuer"), data.get("subject"), tuple(data.get("scopes", ())))
+        return cls(
+            data["client_id"],
+            data.get("issuer"),
+            data.get("subject"),
+            tuple(data.get("scopes", ())),
+            data.get("claims") or {},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backburner.errors import InvalidJson
-from backburner.json_text import decode, encode
+from backburner.json_text import canonical, decode, encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUES = st.recursive(
@@ -24,8 +24,13 @@ def test_what_is_encoded_comes_back(value: Any) -> None:
 
 
 @given(st.dictionaries(TEXT, st.integers()))
-def test_the_same_value_is_the_same_text(value: dict[str, int]) -> None:
-    assert encode(value) == encode(dict(reversed(value.items())))
+def test_the_same_value_is_the_same_canonical_text(value: dict[str, int]) -> None:
+    assert canonical(value) == canonical(dict(reversed(value.items())))
+
+
+@given(st.dictionaries(TEXT, st.integers()))
+def test_what_is_kept_comes_back_in_its_order(value: dict[str, int]) -> None:
+    assert list(decode(encode(value)).items()) == list(value.items())
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,26 @@ from tests.mcp_server.harness import connect
 
 
 @contextlib.contextmanager
-def serving(deployment: Deployment, *program: Path) -> Iterator[str]:
+def serving(
+    deployment: Deployment, *program: Path, token: str | None = None, supervised: bool = True
+) -> Iterator[str]:
     """A server over HTTP with its supervisor up, both for more than one test; gives the address of MCP."""
     with deployment, deployment.http(*program) as server:
-        asyncio.run(_wake(server.url))
-        assert services.wait_until(deployment.supervisor)
-        supervisor = deployment.supervisor()
-        assert supervisor is not None
-        pids = {server.pid, supervisor.pid}
+        pids = {server.pid}
+        if supervised:
+            asyncio.run(_wake(server.url, token))
+            assert services.wait_until(deployment.supervisor)
+            supervisor = deployment.supervisor()
+            assert supervisor is not None
+            pids.add(supervisor.pid)
         services.running |= pids
         yield server.url
     services.running -= pids
 
 
-async def _wake(url: str) -> None:
+async def _wake(url: str, token: str | None) -> None:
     """The first request that is about tools makes the server start a supervisor."""
-    async with connect(url, "2026") as peer:
+    async with connect(url, "2026", token=token) as peer:
         await peer.request("tools/list")
 
 

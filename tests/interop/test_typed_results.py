@@ -1,6 +1,6 @@
 """Clients that hold results against output schemas call slow tools: in time, late, and with much to say.
 
-Each client is a program in `clients/` that only calls tools (`calls_….py`, `calls_….mjs`).
+Each client is a program in `clients/` that only calls tools (`typed_calls_….py`, `typed_calls_….mjs`).
 """
 
 import json
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 
 SERVER = environment.HERE / "typed_server.py"
 COMMANDS: dict[str, Callable[[], list[str]]] = {
-    "mcp_1": lambda: in_python(str(environment.python("mcp1")), "calls_mcp_1.py"),
-    "mcp_2": lambda: in_python(sys.executable, "calls_mcp_2.py"),
-    "fastmcp_4": lambda: in_python(str(environment.python("fastmcp")), "calls_fastmcp_4.py"),
-    "typescript_1": lambda: environment.node_program("calls_typescript_1.mjs"),
-    "typescript_2": lambda: environment.node_program("calls_typescript_2.mjs"),
+    "mcp_1": lambda: in_python(str(environment.python("mcp1")), "typed_calls_mcp_1.py"),
+    "mcp_2": lambda: in_python(sys.executable, "typed_calls_mcp_2.py"),
+    "fastmcp_4": lambda: in_python(str(environment.python("fastmcp")), "typed_calls_fastmcp_4.py"),
+    "typescript_1": lambda: environment.node_program("typed_calls_typescript_1.mjs"),
+    "typescript_2": lambda: environment.node_program("typed_calls_typescript_2.mjs"),
 }
 CLIENTS = [
     pytest.param(client, marks=[pytest.mark.services] if client.startswith("typescript") else [])

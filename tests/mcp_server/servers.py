@@ -157,8 +157,8 @@ def add_tools(mcp: Any, context: Any) -> None:
         raise RuntimeError("it broke")
 
     def protocol_error() -> str:
-        """Fail with a protocol error."""
-        raise MCPError(-32050, "no such thing", {"x": 1})
+        """Fail with a protocol error: ours, since FastMCP makes a result of an MCPError."""
+        raise ProtocolError(-32050, "no such thing", {"x": 1})
 
     def must() -> str:
         """Only as a task."""

@@ -194,8 +194,15 @@ class McpSettings:
         " that say they can take it) or `all`",
     )
     progress_silence_s: float = setting(30.0, "When a progress token that nobody uses is forgotten")
+    kept_headers: tuple[str, ...] = setting(
+        ("*",),
+        "Request headers that are kept with a task, for the tools of an attached server, by name or pattern."
+        " One that sounds like a secret must be named in full; Authorization and Cookie are never kept",
+        example='["x-team", "x-api-key"]',
+    )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "kept_headers", tuple(self.kept_headers))
         for name in CLIENT_TABLES:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 

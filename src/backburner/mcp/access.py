@@ -16,6 +16,7 @@ from ..service import TaskService, TaskStatus
 from ..task import Answer, Task, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
+from .kept_request import kept_request
 from .links import Links
 from .outcomes import call_tool_result
 from .owner import caller_of_request, owner_of_request
@@ -89,9 +90,16 @@ class TaskAccess:
             traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
             answers=answers or {},
             caller=caller_of_request(),
-            meta=kept(request_meta(ctx).get("progressToken")),
+            meta=self._kept(ctx, spec),
         )
         return await self.service.aio.submit_request(request)
+
+    def _kept(self, ctx: RequestContext, spec: ToolSpec) -> dict[str, Any]:
+        """What of the request is kept with its task. Only frameworks show requests to tools."""
+        token = kept(request_meta(ctx).get("progressToken"))
+        if spec.result_kind == "value":
+            return token
+        return {**token, **kept_request(ctx, self.settings.mcp.kept_headers)}
 
     # -- reading
 

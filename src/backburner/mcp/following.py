@@ -12,8 +12,12 @@ from ..service import TaskService, TaskStatus
 _TRY_AGAIN_S = 1.0
 
 
-async def follow(service: TaskService, task_id: str, owner: str) -> AsyncIterator[TaskStatus]:
+async def follow(
+    service: TaskService, task_id: str, owner: str, *, with_logs: bool = False
+) -> AsyncIterator[TaskStatus]:
     """The task's status now, and then after each change, until it is finished; that status is the last.
+
+    `with_logs`: also when there may be nothing new but lines of its log.
 
     A slow reader misses what was in between, never the end. A store that is away for a while is
     waited for. Raises TaskNotFound.
@@ -36,7 +40,7 @@ async def follow(service: TaskService, task_id: str, owner: str) -> AsyncIterato
                 continue
             task = status.task
             now = (task.state, task.attempt, task.updated_at, task.progress, len(status.questions))
-            if now != seen:
+            if now != seen or with_logs:
                 seen = now
                 yield status
             if task.finished:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
+from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.jsonrpc import METHOD_NOT_FOUND
 from pydantic import BaseModel, ValidationError
 
@@ -28,6 +29,7 @@ from .completion import answer_completion
 from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
 from .jsonrpc_errors import internal_error, mcp_error
+from .log_messages import note_level
 from .outcomes import error_as_result
 from .progress_tokens import CallToken, ProgressTokens
 from .request import (
@@ -37,6 +39,7 @@ from .request import (
     client_of,
     comes_again,
     completed,
+    is_modern,
     request_meta,
     validate,
 )
@@ -56,8 +59,10 @@ _NOT_YET = frozenset({"initialize", "server/discover", "ping"})
 class TaskMiddleware:
     """A `ServerMiddleware`. One instance serves all sessions of a server."""
 
-    def __init__(self, app: Backburner, slow_tools: SlowTools) -> None:
+    def __init__(self, app: Backburner, slow_tools: SlowTools, server_info: Callable[[], Any]) -> None:
+        """`server_info` says what the server is, as its clients are told."""
         self._access = TaskAccess(app)
+        self._server_info = server_info
         self._slow_tools = slow_tools
         self._awake = False
         self._tokens = ProgressTokens(silence_s=app.settings.mcp.progress_silence_s)
@@ -72,6 +77,7 @@ class TaskMiddleware:
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
             "completion/complete": self._complete_argument,
+            "logging/setLevel": _set_level,
             **TaskResources(self._access).around(),
             **{method: around for dialect in self._dialects for method, around in dialect.around().items()},
         }
@@ -113,7 +119,13 @@ class TaskMiddleware:
         if around is None:
             return await call_next(ctx)
         with _answering(ctx) as theirs:
-            return await around(ctx, _noting(call_next, theirs))
+            return self._signed(ctx, await around(ctx, _noting(call_next, theirs)))
+
+    def _signed(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
+        """At 2026-07-28 a server says in each result who it is; the SDK does so for those of its handlers."""
+        if not is_modern(ctx) or not isinstance(result, dict):
+            return result
+        return {**result, "_meta": {SERVER_INFO_META_KEY: self._server_info(), **(result.get("_meta") or {})}}
 
     def _wake(self) -> None:
         """The server is in use: open the store, and begin what goes on in the background."""
@@ -139,7 +151,7 @@ class TaskMiddleware:
 
     async def _list_tools(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         result = as_dict(await call_next(ctx))
-        self._slow_tools.take_note(result)
+        await self._slow_tools.take_note(result)
         tools = [self._described(ctx, tool) for tool in result["tools"]]
         if not result.get("nextCursor"):
             # The server's own tools come first, since some clients try the first tool of a list.
@@ -223,6 +235,12 @@ class TaskMiddleware:
             return spec.input_schema, spec
         tools = await self._slow_tools.learn(ctx, call_next)
         return next(((tool["inputSchema"], None) for tool in tools if tool["name"] == name), None)
+
+
+async def _set_level(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+    result = await call_next(ctx)
+    note_level(ctx)  # only where the server knows of levels: others send all
+    return result
 
 
 def _about_this_call(result: HandlerResult) -> HandlerResult:

@@ -6,8 +6,11 @@ from mcp.server.auth.middleware.auth_context import auth_context_var, get_access
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, principal_components
 
+from .. import json_text
 from ..short_names import owner_of
 from ..task import LOCAL_OWNER, Caller
+
+_LONGEST_CLAIMS = 16_384
 
 
 def owner_of_request() -> str:
@@ -22,14 +25,16 @@ def caller_of_request() -> Caller | None:
     if token is None:
         return None
     client_id, issuer, subject = principal_components(token)
-    return Caller(client_id, issuer, subject, tuple(token.scopes))
+    claims = token.claims or {}
+    kept = claims if json_text.can_be_kept(claims, _LONGEST_CLAIMS) else {}
+    return Caller(client_id, issuer, subject, tuple(token.scopes), kept)
 
 
 def become(caller: Caller | None) -> None:
     """Make `get_access_token` give that caller again in this context."""
     if caller is None:
         return
-    claims = {"iss": caller.issuer} if caller.issuer else None
+    claims = dict(caller.claims) or ({"iss": caller.issuer} if caller.issuer else None)
     token = AccessToken(
         token="",
         client_id=caller.client_id,

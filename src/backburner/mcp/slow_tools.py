@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -21,21 +22,42 @@ log = logging.getLogger("backburner.mcp")
 Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class OwnTools:
+    """What a server's framework knows of its own tools.
+
+    `run_of` gives what runs the one of a name, `registered` the names of those that code has registered so
+    far, and `marked` those whose author has called them slow in the framework's own words, with options.
+    """
+
+    run_of: Callable[[str], Run]
+    registered: Callable[[], Awaitable[Set[str]]]
+    marked: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
+
+
 class SlowTools:
     """The slow tools of one server. Its own ones are learned from its list, when they are first needed."""
 
-    def __init__(self, app: Backburner, run_of: Callable[[str], Run], slow: Slow = ()) -> None:
-        """`run_of` gives what runs the server's own tool of a name. Raises ToolDefinitionError."""
+    def __init__(self, app: Backburner, own: OwnTools, slow: Slow = ()) -> None:
+        """Raises ToolDefinitionError."""
         self._app = app
-        self._run_of = run_of
+        self._own = own
         self._patterns = dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in slow}
         # Asked for each call of each tool, so also of the fast ones.
         self._options = lru_cache(maxsize=4096)(self._match)
         self._schemas: dict[str, Mapping[str, Any]] = {}
         self._learned_any = self._learned_all = False
+        self._marked: Mapping[str, Mapping[str, Any]] | None = None
+        self._at_start: Set[str] | None = None
+        self._late: Set[str] = frozenset()
         for pattern, options in self._patterns.items():
             tool_options(pattern, **options)  # so that a mistake shows at once
         app.tools.find_missing = self._find_missing
+
+    async def begin(self) -> None:
+        """The server begins to serve. What it has now, its runners have too: they import the same code."""
+        if self._at_start is None:
+            self._at_start, self._marked = await self._own.registered(), await self._own.marked()
 
     def known(self, name: Any) -> ToolSpec | None:
         """The slow tool of that name, if it is known already."""
@@ -44,7 +66,7 @@ class SlowTools:
     async def find(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
         """The slow tool of that name; the server is asked for its list if that could tell."""
         spec = self.known(name)
-        if spec is None and self._may_be_slow(name):
+        if spec is None and self._may_be_slow(name) and name not in self._late:
             await self.learn(ctx, call_next)
             spec = self.known(name)
         return spec
@@ -68,18 +90,19 @@ class SlowTools:
         while True:
             result = as_dict(await call_next(replace(ctx, method="tools/list", params=params)))
             tools += result["tools"]
-            self.take_note(result)
+            await self.take_note(result)
             if not result.get("nextCursor"):
                 return tools
             params = {**params, "cursor": result["nextCursor"]}
 
-    def take_note(self, result: Mapping[str, Any]) -> None:
+    async def take_note(self, result: Mapping[str, Any]) -> None:
         """Learn from a page of the server's list."""
         self._learned_any = True
+        await self._look_for_late_ones()
         for tool in result["tools"]:
             name = tool["name"]
             self._schemas[name] = tool["inputSchema"]
-            if name not in self._app.tools and self._may_be_slow(name):
+            if name not in self._app.tools and name not in self._late and self._may_be_slow(name):
                 spec = self._spec(
                     name,
                     description=tool.get("description") or "",
@@ -106,10 +129,23 @@ class SlowTools:
             known = ", ".join(tools.offered) or "it has none"
             log.warning("slow=%r matches none of the tools of %s: %s", pattern, self._app.name, known)
 
+    async def _look_for_late_ones(self) -> None:
+        """A tool that is registered while the server serves is in this process alone, and so is run here."""
+        if self._at_start is None:
+            return
+        late = await self._own.registered() - self._at_start
+        for name in filter(self._may_be_slow, late - self._late):
+            log.warning("%s is no task: it was registered while the server ran, so runners lack it", name)
+        self._late = late
+
     # -- by name alone
 
     def _may_be_slow(self, name: Any) -> bool:
-        return isinstance(name, str) and self._options(name) is not None
+        return isinstance(name, str) and self._options_of(name) is not None
+
+    def _options_of(self, name: str) -> Mapping[str, Any] | None:
+        options = self._options(name)
+        return (self._marked or {}).get(name) if options is None else options
 
     def _match(self, name: str) -> Mapping[str, Any] | None:
         for pattern, options in self._patterns.items():
@@ -119,8 +155,18 @@ class SlowTools:
 
     def _find_missing(self, name: str) -> ToolSpec | None:
         """A runner runs a tool by its name alone. Where the server's tools are known, a miss is a miss."""
-        return self._spec(name) if self._may_be_slow(name) and not self._learned_any else None
+        if self._learned_any:
+            return None
+        if self._marked is None and not self._may_be_slow(name):
+            self._marked = asyncio.run(_result_of(self._own.marked()))  # nobody serves in this process
+        return self._spec(name) if self._may_be_slow(name) else None
 
     def _spec(self, name: str, **described: Any) -> ToolSpec:
-        options = tool_options(name, **(self._options(name) or {}))
-        return ToolSpec(name, self._run_of(name), result_kind="call_tool_result", **{**described, **options})
+        options = tool_options(name, **(self._options_of(name) or {}))
+        return ToolSpec(
+            name, self._own.run_of(name), result_kind="call_tool_result", **{**described, **options}
+        )
+
+
+async def _result_of(awaited: Awaitable[Any]) -> Any:
+    return await awaited

@@ -1,39 +1,42 @@
-"""The client of `fastmcp` 4 calls tools; it makes objects of results, by the listed output schemas."""
+"""Makes calls with the client of `fastmcp` 4, and prints what came of each: see `calls.py`.
+
+python calls_fastmcp_4.py held|task URL
+"""
 
 import asyncio
-import dataclasses
-import os
+import logging
+import sys
 from typing import Any
 
 import mcp_types as types
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
+from fastmcp.client.transports import StreamableHttpTransport
 
-from tests.interop.clients.plain_calls import NAME, SERVER, tell
+from tests.interop.clients.calls import CLIENT, HEADERS, META, Call, Heard, make_calls
+
+if sys.argv[1] == "task":
+    import fastmcp_tasks  # noqa: F401 - to import it is to declare the capability
 
 
 async def main() -> None:
-    kind, target, *arguments = SERVER
-    server: Any = target
-    if kind == "stdio":
-        server = StdioTransport(target, arguments, env=dict(os.environ), keep_alive=False)
-    async with Client(server, client_info=types.Implementation(name=NAME, version="1")) as client:
-        tools = await client.list_tools()
+    logging.disable(logging.WARNING)
+    heard = Heard()
 
-        async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
-        ) -> tuple[dict[str, Any], Any]:
-            given = await client.call_tool(tool, arguments, meta=meta or None, raise_on_error=False)
-            content = [
-                block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in given.content
-            ]
-            shown = {"isError": given.is_error, "structuredContent": given.structured_content}
-            data: Any = given.data
-            return {**shown, "_meta": given.meta, "content": content}, (
-                dataclasses.asdict(data) if dataclasses.is_dataclass(data) else data
-            )
+    async def logged(params: Any) -> None:
+        heard.log(params.level, params.logger, params.data)
 
-        await tell(call, {tool.name: tool.output_schema for tool in tools})
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.progress(progress, total, message)
+
+    async def call(asked: Call, as_task: bool) -> Any:
+        handler = None if as_task else progressed
+        return await client.call_tool_mcp(asked.tool, asked.arguments, handler, meta=META)
+
+    transport = StreamableHttpTransport(make_calls.url, headers=HEADERS)
+    options: Any = {"log_handler": logged, "client_info": types.Implementation(**CLIENT)}
+    async with Client(transport, **options) as client:
+        await client.list_tools()
+        await make_calls(call, heard)
 
 
 asyncio.run(main())

@@ -1,34 +1,45 @@
-"""The client of `mcp` 1.x calls tools; it holds results against the listed output schemas."""
+"""Makes calls with the client of `mcp` 1.x, and prints what came of each: see `calls.py`.
+
+python calls_mcp_1.py held|task URL
+"""
 
 import asyncio
-import os
+import contextlib
 from typing import Any
 
-from mcp import ClientSession, StdioServerParameters, types
-from mcp.client.stdio import stdio_client
+from mcp import ClientSession, types
 from mcp.client.streamable_http import streamablehttp_client
 
-from tests.interop.clients.plain_calls import NAME, SERVER, tell
+from tests.interop.clients.calls import CLIENT, HEADERS, META, Call, Heard, make_calls
 
 
 async def main() -> None:
-    kind, target, *arguments = SERVER
-    if kind == "http":
-        transport = streamablehttp_client(target)
-    else:
-        transport = stdio_client(StdioServerParameters(command=target, args=arguments, env=dict(os.environ)))
-    info = types.Implementation(name=NAME, version="1")
-    async with transport as (reads, writes, *_), ClientSession(reads, writes, client_info=info) as session:
+    heard = Heard()
+
+    async def logged(params: Any) -> None:
+        heard.log(params.level, params.logger, params.data)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.progress(progress, total, message)
+
+    async def call(asked: Call, as_task: bool) -> Any:
+        if not as_task:
+            return await session.call_tool(asked.tool, asked.arguments, None, progressed, meta=META)
+        made = await session.experimental.call_tool_as_task(
+            asked.tool, asked.arguments, ttl=60_000, meta=META
+        )
+        return await session.experimental.get_task_result(made.task.taskId, types.CallToolResult)
+
+    options: Any = {"logging_callback": logged, "client_info": types.Implementation(**CLIENT)}
+    async with (
+        streamablehttp_client(make_calls.url, headers=HEADERS) as (reads, writes, _),
+        ClientSession(reads, writes, **options) as session,
+    ):
         await session.initialize()
-        tools = (await session.list_tools()).tools
-
-        async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
-        ) -> tuple[dict[str, Any], Any]:
-            result = await session.call_tool(tool, arguments, meta=meta or None)
-            return result.model_dump(by_alias=True, mode="json", exclude_none=True), None
-
-        await tell(call, {tool.name: tool.outputSchema for tool in tools})
+        with contextlib.suppress(Exception):  # not every server knows of it
+            await session.set_logging_level("info")
+        await session.list_tools()
+        await make_calls(call, heard)
 
 
 asyncio.run(main())

@@ -1,33 +1,84 @@
-"""The client of `mcp` 2.x calls tools; it holds results against the listed output schemas."""
+"""Makes calls with the client of `mcp` 2.x at 2026-07-28, and prints what came of each: see `calls.py`.
+
+python calls_mcp_2.py held|task URL
+"""
 
 import asyncio
-import os
-from typing import Any
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import httpx2
 import mcp_types as types
 from mcp.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 
-from tests.interop.clients.plain_calls import NAME, SERVER, tell
+from tests.interop.clients.calls import CLIENT, HEADERS, META, Call, Heard, make_calls
+
+
+class CreatedTask(types.Result):
+    task_id: str
+    result_type: Literal["task"] = "task"
+
+
+class DetailedTask(types.Result):
+    status: str
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class TaskParams(types.RequestParams):
+    task_id: str
+
+
+class TaskRequest(types.Request[TaskParams, str]):
+    name_param = "taskId"
+
+
+class TasksExtension(ClientExtension):
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=CreatedTask, resolve=self._wait)]
+
+    async def _wait(self, created: CreatedTask, context: ClaimContext) -> types.CallToolResult:
+        request = TaskRequest(method="tasks/get", params=TaskParams(task_id=created.task_id))
+        while True:
+            task = await context.session.send_request(request, DetailedTask)
+            if task.error is not None:
+                raise MCPError(task.error["code"], task.error["message"], task.error.get("data"))
+            if task.result is not None:
+                return types.CallToolResult.model_validate(task.result)
+            await asyncio.sleep(0.05)
 
 
 async def main() -> None:
-    kind, target, *arguments = SERVER
-    server: Any = target
-    if kind == "stdio":
-        server = stdio_client(StdioServerParameters(command=target, args=arguments, env=dict(os.environ)))
-    info = types.Implementation(name=NAME, version="1")
-    async with Client(server, client_info=info) as client:
-        tools = (await client.list_tools()).tools
+    heard = Heard()
 
-        async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
-        ) -> tuple[dict[str, Any], Any]:
-            given: Any = meta or None
-            result = await client.call_tool(tool, arguments, meta=given)
-            return result.model_dump(by_alias=True, mode="json", exclude_none=True), None
+    async def logged(params: Any) -> None:
+        heard.log(params.level, params.logger, params.data)
 
-        await tell(call, {tool.name: tool.output_schema for tool in tools})
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        heard.progress(progress, total, message)
+
+    async def call(asked: Call, as_task: bool) -> Any:
+        return await client.call_tool(
+            asked.tool, asked.arguments, None, None if as_task else progressed, meta=META
+        )
+
+    async with httpx2.AsyncClient(headers=HEADERS, timeout=60) as http:
+        client = Client(
+            streamable_http_client(make_calls.url, http_client=http),
+            mode="2026-07-28",
+            logging_callback=logged,
+            client_info=types.Implementation(**CLIENT),
+            extensions=[TasksExtension()] if sys.argv[1] == "task" else [],
+        )
+        async with client:
+            await client.list_tools()
+            await make_calls(call, heard)
 
 
 asyncio.run(main())

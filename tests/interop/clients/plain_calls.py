@@ -2,8 +2,8 @@
 
 They run in environments of different SDKs, so this knows none of them.
 
-    python calls_….py NAME CALLS http URL
-    python calls_….py NAME CALLS stdio COMMAND ARGUMENT...
+    python typed_calls_….py NAME CALLS http URL
+    python typed_calls_….py NAME CALLS stdio COMMAND ARGUMENT...
 
 NAME is what the client calls itself, and CALLS a JSON object: by scenario `{tool, arguments, meta}`.
 """

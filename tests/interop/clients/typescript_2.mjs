@@ -6,6 +6,7 @@ import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/cli
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { createApplicationInputHandler, createTaskSessionFromClient } from '@modelcontextprotocol/ext-tasks/client';
 import { report, textOf, transports } from './programs.mjs';
+import { rawDispatch } from './raw_dispatch.mjs';
 
 const [era, ...server] = process.argv.slice(2);
 const modern = era === 'modern';
@@ -20,31 +21,6 @@ async function connect(capabilities) {
   const client = new Client(clientInfo, { capabilities, versionNegotiation: { mode } });
   await client.connect(transport);
   return { client, transport };
-}
-
-/** Sends requests past the client, which knows no `resultType: "task"`; ext-tasks wants such a way. */
-function rawDispatch(transport) {
-  const waiting = new Map();
-  const toClient = transport.onmessage;
-  transport.onmessage = (message, extra) => {
-    const settle = message.method ? undefined : waiting.get(message.id);
-    if (settle) settle(message);
-    else toClient?.(message, extra);
-  };
-  return async (request, { signal } = {}) => {
-    const id = `raw-${crypto.randomUUID()}`;
-    const answer = new Promise((resolve, reject) => {
-      waiting.set(id, resolve);
-      signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
-    });
-    try {
-      await transport.send({ jsonrpc: '2.0', id, ...request }, { requestSignal: signal });
-      const { result, error } = await answer;
-      return error ? { kind: 'error', error } : { kind: 'result', result };
-    } finally {
-      waiting.delete(id);
-    }
-  };
 }
 
 const { client, transport } = await connect(withTasks);

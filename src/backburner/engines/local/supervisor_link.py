@@ -55,9 +55,11 @@ class SupervisorLink:
         self._current = AttemptChannel(self, task_id, attempt)
         return self._current
 
-    def log(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str, stream: str = "log") -> None:
         """Write a record in line with what is printed, so that all of it stays in order."""
         record = {"ts": time.time_ns() // 1_000_000, "level": str(level), "message": str(message)}
+        if stream != "log":
+            record["stream"] = stream
         data = memoryview(RECORD + json.dumps(record).encode() + b"\n")
         with self._logging:
             while data:
@@ -137,9 +139,9 @@ class AttemptChannel:
         self._latest: dict[str, Any] | None = None
         self.over = False
 
-    def log(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str, stream: str = "log") -> None:
         if not self.over:
-            self._link.log(level, message)
+            self._link.log(level, message, stream)
 
     def request(self, kind: str, body: dict[str, Any]) -> Any:
         return self._link.request(self, kind, {**body, **self.name})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 from ... import json_text
 from ...task import LogLine
@@ -13,6 +15,7 @@ RECORD = b"\0log "
 _LONGEST_LINE = 16_384
 _LONGEST_RECORD = 1 << 20
 _LINE_COST = 64  # in a store, an empty line is not free
+_RECORD_STREAM = re.compile(r"log|message[a-z.]{0,20}")
 _LEVELS = {"stdout": "info", "stderr": "warning"}
 
 
@@ -52,7 +55,7 @@ class TaskLog:
         try:
             record = json.loads(text)
             ts = min(max(0, int(record["ts"])), now)
-            self.add("log", str(record["level"]), str(record["message"]), ts)
+            self.add(_stream_of(record), str(record["level"]), str(record["message"]), ts)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return False  # the tool wrote this, and it only looks like a record
         return True
@@ -78,3 +81,9 @@ class TaskLog:
         """The lines since the last take."""
         lines, self._lines = tuple(self._lines), []
         return lines
+
+
+def _stream_of(record: dict[str, Any]) -> str:
+    """What kind of line a record is: no tool may say that it is what was printed, or ours."""
+    stream = record.get("stream", "log")
+    return stream if isinstance(stream, str) and _RECORD_STREAM.fullmatch(stream) else "log"

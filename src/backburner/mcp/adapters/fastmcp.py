@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
-from mcp.shared.exceptions import MCPError
-from mcp_types import InputRequiredResult
 from starlette.types import ASGIApp
 
+from ...errors import ConfigError
 from .. import sdk
-from .tool_round import ROUND
+from .tool_round import ROUND, noting_what_is_raised
 
 
 def fits(server: Any) -> bool:
@@ -29,30 +28,70 @@ def add_middleware(server: Any, low: Server[Any], middleware: Any) -> None:
     # Outermost: FastMCP's own middleware makes typed models of results, which would lose our keys.
     low.middleware.insert(0, middleware)
     server.add_middleware(_noting_what_tools_come_to())
+    _stand_in_for_its_tasks(server)
+
+
+async def registered(server: Any) -> frozenset[str]:
+    return frozenset(tool.name for tool in await server.local_provider.list_tools())
+
+
+async def marked_slow(server: Any) -> dict[str, dict[str, Any]]:
+    """The tools with `task=True` or a TaskConfig, those of mounted servers too."""
+    from fastmcp.tools import Tool
+
+    found = [component for component in await server.get_tasks() if isinstance(component, Tool)]
+    return {tool.name: {"task": tool.task_config.mode} for tool in found}
+
+
+def _stand_in_for_its_tasks(server: Any) -> None:
+    """FastMCP starts no server with tools for tasks and nobody to run them; here Backburner does.
+
+    Raises ConfigError when somebody else does already: each would answer for the tasks of the other.
+    """
+    from fastmcp.server.extensions import ServerExtension
+    from fastmcp.utilities.tasks import TASKS_EXTENSION_ID, TaskConfig
+
+    class RunByBackburner(ServerExtension):
+        identifier = TASKS_EXTENSION_ID
+
+    class AnyFunction(TaskConfig):
+        def validate_function(self, fn: Any, name: str) -> None:
+            """A runner takes sync functions, too."""
+
+    try:
+        server.add_extension(RunByBackburner())
+    except ValueError as error:
+        reason = (
+            "FastMCP's own tasks are switched on as well, and both would answer `tasks/get`. Remove "
+            "mcp.add_extension(TasksExtension(...)): tools with task=True run as tasks of Backburner"
+        )
+        raise ConfigError(setting="server", reason=reason) from error
+    register = server.tool
+
+    def tool(*arguments: Any, task: Any = None, **options: Any) -> Any:
+        if task:
+            config = TaskConfig() if task is True else task
+            task = AnyFunction(config.mode, config.poll_interval)
+        return register(*arguments, task=task, **options)
+
+    server.tool = tool
 
 
 def _noting_what_tools_come_to() -> Any:
     from fastmcp.server.middleware import Middleware
 
     class NoteWhatToolsComeTo(Middleware):
-        """FastMCP turns an MCPError of a tool into a tool error, and input that is required into an MCPError.
+        """FastMCP turns what a tool raises into a result, and input that is required into an MCPError.
 
-        In a runner the task is to have both whole. Of tools that call others, the outermost ends last.
+        In a runner the task is to have both whole.
         """
 
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-            under_way, came_to = ROUND.get(), None
-            try:
-                result = await call_next(context)
-                came_to = getattr(result, "input_required", None)
-                return result
-            except Exception as error:
-                came_to = error.__cause__
-                raise
-            finally:
-                if under_way is not None:
-                    known = isinstance(came_to, MCPError | InputRequiredResult)
-                    under_way.came_to = came_to if known else None
+            result = await noting_what_is_raised(call_next(context))
+            under_way, required = ROUND.get(), getattr(result, "input_required", None)
+            if under_way is not None:
+                under_way.required = required
+            return result
 
     return NoteWhatToolsComeTo()
 

@@ -22,6 +22,16 @@ def add_middleware(server: Server[Any], low: Server[Any], middleware: Any) -> No
     low.middleware.append(middleware)
 
 
+async def registered(server: Server[Any]) -> frozenset[str]:
+    """The tools that code has registered: none, for there is nothing to register them with."""
+    return frozenset()
+
+
+async def marked_slow(server: Server[Any]) -> dict[str, dict[str, Any]]:
+    """The tools that the framework has a word for that says that they are slow: none."""
+    return {}
+
+
 def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
     """The server over Streamable HTTP, without checks of its own: `serving.http` makes them all."""
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)

@@ -10,9 +10,19 @@ from starlette.types import ASGIApp
 
 from .. import sdk
 from . import lowlevel
-from .lowlevel import add_middleware, living, no_security
+from .lowlevel import living, marked_slow, no_security
+from .tool_round import noting_what_is_raised
 
-__all__ = ["add_middleware", "fits", "http_app", "living", "lowlevel_of", "run_stdio"]
+__all__ = [
+    "add_middleware",
+    "fits",
+    "http_app",
+    "living",
+    "lowlevel_of",
+    "marked_slow",
+    "registered",
+    "run_stdio",
+]
 
 
 def fits(server: Any) -> bool:
@@ -21,6 +31,20 @@ def fits(server: Any) -> bool:
 
 def lowlevel_of(server: MCPServer[Any]) -> Server[Any]:
     return sdk.server_in_mcpserver(server)
+
+
+def add_middleware(server: MCPServer[Any], low: Server[Any], middleware: Any) -> None:
+    lowlevel.add_middleware(low, low, middleware)
+    call_tool = server.call_tool
+
+    async def call_and_note(*arguments: Any, **options: Any) -> Any:
+        return await noting_what_is_raised(call_tool(*arguments, **options))
+
+    server.call_tool = call_and_note  # type: ignore[method-assign]
+
+
+async def registered(server: MCPServer[Any]) -> frozenset[str]:
+    return frozenset(tool.name for tool in await server.list_tools())
 
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:

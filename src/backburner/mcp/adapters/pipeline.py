@@ -17,13 +17,17 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.runner import serve_one
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.message import MessageMetadata
+from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
+from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import InputRequiredResult
+from mcp_types.jsonrpc import INTERNAL_ERROR
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ...context import TaskContext
 from ...errors import ProtocolError, ToolFailed
+from ..kept_request import KeptRequest
+from ..log_messages import as_line
 from ..middleware import IN_RUNNER
 from ..owner import become
 from ..request import as_dict
@@ -70,7 +74,8 @@ class Pipeline:
     async def call(self, name: str, inputs: dict[str, Any], context: TaskContext) -> dict[str, Any]:
         """The tool's `CallToolResult`, after as many rounds of questions as it needs.
 
-        Raises ProtocolError, or ToolFailed when the result is an error, or the rounds are too many.
+        Raises MCPError or ProtocolError, or ToolFailed when the result is an error, or the rounds are too
+        many. The cause of each is what the tool raised.
         """
         if not self._given:
             async with self.living():  # outside a runner, where nobody has entered it
@@ -81,15 +86,12 @@ class Pipeline:
         (lifespan,) = self._given
         first = {key: _without_nothing(answer.to_dict()) for key, answer in context.answers.items()}
         responses, state = first, None
-        try:
-            for rounds_left in reversed(range(_MOST_ROUNDS + 1)):
-                result = await self._call_once(name, inputs, context, Round(responses, state), lifespan)
-                if not isinstance(result, InputRequiredResult):
-                    return result
-                if rounds_left:
-                    responses, state = {**first, **await _responses(context, result)}, result.request_state
-        except MCPError as error:
-            raise ProtocolError(error.code, error.message, error.data) from error
+        for rounds_left in reversed(range(_MOST_ROUNDS + 1)):
+            result = await self._call_once(name, inputs, context, Round(responses, state), lifespan)
+            if not isinstance(result, InputRequiredResult):
+                return result
+            if rounds_left:
+                responses, state = {**first, **await _responses(context, result)}, result.request_state
         message = f"{name} has asked for input more than {_MOST_ROUNDS} times, and still asks"
         failure = {"content": [{"type": "text", "text": message}], "isError": True}
         raise ToolFailed(message, failure)
@@ -97,34 +99,45 @@ class Pipeline:
     async def _call_once(
         self, name: str, inputs: dict[str, Any], context: TaskContext, under_way: Round, lifespan: Any
     ) -> dict[str, Any] | InputRequiredResult:
-        """Raises MCPError, or ToolFailed when the result is an error."""
-        dispatch = TaskDispatch(context)
-        connection = Connection.from_envelope(_VERSION, _CLIENT, _CAPABILITIES, outbound=dispatch)
-        params = {"name": name, "arguments": inputs, "_meta": {"progressToken": context.task_id}}
+        """Raises as `call` does."""
+        asked = KeptRequest.of(context.meta)
+        dispatch = TaskDispatch(context, asked)
+        capabilities = {**asked.capabilities, **_CAPABILITIES}
+        connection = Connection.from_envelope(
+            _VERSION, asked.client or _CLIENT, capabilities, outbound=dispatch
+        )
+        connection.session_id = asked.session_id
+        meta = {"progressToken": context.task_id, **asked.meta}
+        params = {"name": name, "arguments": inputs, "_meta": meta}
         if under_way.responses:
             params["inputResponses"] = dict(under_way.responses)
         ROUND.set(under_way)
-        result = await serve_one(
-            self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=lifespan
-        )
-        if isinstance(under_way.came_to, MCPError):
-            raise under_way.came_to
-        if under_way.came_to is not None:
-            return under_way.came_to
+        try:
+            result = await serve_one(
+                self._server, dispatch, "tools/call", params, connection=connection, lifespan_state=lifespan
+            )
+        except MCPError:
+            raise
+        except Exception as error:
+            raise _as_the_sdk_answers(error, asked) from error
+        if isinstance(under_way.raised, ProtocolError):
+            raise under_way.raised
+        if under_way.required is not None:
+            return under_way.required
         if result.get("isError"):
-            raise ToolFailed(_text_of(result) or f"{name} failed", result)
+            raise ToolFailed(_text_of(result) or f"{name} failed", result) from under_way.raised
         return result
 
 
 class TaskDispatch:
     """The SDK's DispatchContext, with the task in the place of a client."""
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(self, context: TaskContext, asked: KeptRequest) -> None:
         self._context = context
         self.transport = TransportContext(kind="backburner", can_send_request=True)
         self.can_send_request = True
         self.request_id: str | int | None = context.task_id
-        self.message_metadata: MessageMetadata = None
+        self.message_metadata: MessageMetadata = ServerMessageMetadata(request_context=asked.http_request())
         self.cancel_requested = anyio.Event()
 
     async def send_raw_request(
@@ -143,11 +156,23 @@ class TaskDispatch:
         if method == "notifications/progress":
             await self.progress(said.get("progress", 0), said.get("total"), said.get("message"))
         elif method == "notifications/message":
-            data = said.get("data")
-            self._context.log(data if isinstance(data, str) else str(data), said.get("level", "info"))
+            stream, line = as_line(said)
+            self._context.log(line, said.get("level", "info"), stream=stream)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         self._context.progress(progress, total, message=message)
+
+
+def _as_the_sdk_answers(error: Exception, asked: KeptRequest) -> ProtocolError:
+    """What a client of the same era is told of an exception that a handler of tools lets out."""
+    known = handler_exception_to_error_data(error)
+    if known is not None:
+        return ProtocolError(known.code, known.message, known.data)
+    return (
+        ProtocolError(INTERNAL_ERROR, "Internal server error")
+        if asked.modern
+        else ProtocolError(0, str(error))
+    )
 
 
 async def _responses(context: TaskContext, required: InputRequiredResult) -> dict[str, Any]:

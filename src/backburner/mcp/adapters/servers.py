@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -22,7 +23,7 @@ from ...target import refuse_to_serve_while_loading
 from ..dialects.tasks_2026.wire import EXTENSION
 from ..middleware import IN_RUNNER, TaskMiddleware
 from ..sdk import check_server_parts
-from ..slow_tools import Slow, SlowTools
+from ..slow_tools import OwnTools, Slow, SlowTools
 from . import fastmcp, lowlevel, mcpserver
 from .pipeline import Pipeline
 
@@ -57,22 +58,25 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     app.check_target()
     pipeline = Pipeline(low)
     app.tools.lifespan = pipeline.living
-    slow_tools = SlowTools(app, pipeline.tool, slow)
-    middleware = TaskMiddleware(app, slow_tools)
+    own_tools = OwnTools(
+        pipeline.tool, partial(framework.registered, server), partial(framework.marked_slow, server)
+    )
+    slow_tools = SlowTools(app, own_tools, slow)
+    middleware = TaskMiddleware(app, slow_tools, lambda: low.server_info_stamp)
     framework.add_middleware(server, low, middleware)
     low.extensions[EXTENSION] = {}
     for method, params_type, handler in middleware.methods():
         low.add_request_handler(method, params_type, handler)
     _fill_in(low)
     _look_up_schemas(low, middleware, slow_tools)
-    low.lifespan = _resuming(app, low.lifespan)
+    low.lifespan = _resuming(app, slow_tools, low.lifespan)
     app.server = server
 
 
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
-def _resuming(app: Backburner, lifespan: _Lifespan) -> _Lifespan:
+def _resuming(app: Backburner, slow_tools: SlowTools, lifespan: _Lifespan) -> _Lifespan:
     """The same lifespan; when it begins, what waits in the store is taken up. Every transport enters it."""
 
     @asynccontextmanager
@@ -82,6 +86,8 @@ def _resuming(app: Backburner, lifespan: _Lifespan) -> _Lifespan:
             app.say_where()
             app.resume()
         async with lifespan(server) as state:
+            if not IN_RUNNER.get():
+                await slow_tools.begin()
             yield state
 
     return resume_and_live

@@ -7,7 +7,7 @@ people take days. So both go past the server's pipeline, between here and the ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,19 +20,49 @@ from mcp_types.methods import is_input_required
 from ..request import RequestContext
 
 _CALL = "tools/call"
+_FRAMEWORKS = ("mcp.server.mcpserver.", "fastmcp.")
 
 
 @dataclass
 class Round:
-    """`came_to` is what the framework has no words for here: a protocol error, or input that is required."""
+    """`required` is the input that the tool wants, and `raised` what it raised: both are lost in a result."""
 
     responses: Mapping[str, Any]
     state: str | None = None
-    came_to: MCPError | types.InputRequiredResult | None = None
+    required: types.InputRequiredResult | None = None
+    raised: BaseException | None = None
 
 
 #: The round that is under way; None outside a runner.
 ROUND: ContextVar[Round | None] = ContextVar("backburner_round", default=None)
+
+
+async def noting_what_is_raised(call: Awaitable[Any]) -> Any:
+    """A framework's call of a tool, with what it raises noted in the round. Of tools that call others, the
+    outermost ends last."""
+    under_way, raised = ROUND.get(), None
+    try:
+        return await call
+    except Exception as error:
+        raised = _raised_by_tool(error)
+        raise
+    finally:
+        if under_way is not None:
+            under_way.raised = raised
+
+
+def _raised_by_tool(error: BaseException) -> BaseException:
+    """What is behind the errors that a framework itself has put around it."""
+    while error.__cause__ is not None and _is_of_framework(error):
+        error = error.__cause__
+    return error
+
+
+def _is_of_framework(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith(_FRAMEWORKS)
 
 
 def listen_to_tools(server: Server[Any]) -> None:
@@ -59,10 +89,10 @@ class _RoundHandler:
             result = await self._handler(ctx, params)
         except MCPError:
             # FastMCP says so that it cannot ask at this revision; its adapter has noted what it is about.
-            if not isinstance(under_way.came_to, types.InputRequiredResult):
+            if under_way.required is None:
                 raise
             return types.CallToolResult(content=[])
         if is_input_required(result):
-            under_way.came_to = types.InputRequiredResult.model_validate(result)
+            under_way.required = types.InputRequiredResult.model_validate(result)
             return types.CallToolResult(content=[])
         return result

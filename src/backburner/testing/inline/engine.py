@@ -183,10 +183,10 @@ class _Attempt:
 
     # -- the channel
 
-    def log(self, level: str, message: str) -> None:
+    def log(self, level: str, message: str, stream: str = "log") -> None:
         with self._writing:
             self._log_seq += 1
-            line = LogLine(self._log_seq, self._clock.now_ms(), "log", str(level), str(message))
+            line = LogLine(self._log_seq, self._clock.now_ms(), stream, str(level), str(message))
             self._report(Logged((line,)))
 
     def progress(self, body: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from ...access import TaskAccess, present
 from ...following import follow
 from ...input_rounds import InputRounds, can_be_asked
 from ...jsonrpc_errors import task_failure
+from ...log_messages import LogMessages
 from ...outbox import notification
 from ...outcomes import error_result, result_meta, tool_raised
 from ...patience import client_patience_s
@@ -78,7 +79,11 @@ class HeldCalls:
 
     async def _follow(self, call: SlowCall, held: TaskStatus, progress: _Progress) -> dict[str, Any] | None:
         status, ctx, spec = held, call.ctx, call.spec
-        async for status in follow(self._access.service, held.task_id, held.task.owner):
+        messages = LogMessages(ctx, self._access.service, held.task)
+        async for status in follow(
+            self._access.service, held.task_id, held.task.owner, with_logs=messages.wanted
+        ):
+            await messages.say()
             await progress.say(status)
             if status.task.state is State.INPUT_REQUIRED and status.questions:
                 if can_be_asked(ctx):
@@ -129,8 +134,11 @@ class _Progress:
         self._latest = ProgressUpdate.of(None, "Working")
 
     async def say(self, status: TaskStatus) -> None:
-        if status.task.progress is not None:
-            self._latest = progress_update(status)
+        task = status.task
+        if task.progress is not None:
+            # In the words of an attached tool alone: so its client heard it before.
+            attached = task.result_kind == "call_tool_result"
+            self._latest = ProgressUpdate.of(task.progress) if attached else progress_update(status)
             await self._send()
 
     async def beat(self, interval_s: float) -> None:
