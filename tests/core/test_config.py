@@ -95,6 +95,7 @@ def test_every_setting_has_a_variable() -> None:
     texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {"supervisor.environment": "own", "mcp.client_result_bytes": '{"a": 7}'}
+    texts |= {"mcp.kept_headers": '["x-team"]'}
     texts |= {"isolation.runners": "fresh", "isolation.no_new_privileges": "true"}
     texts |= {"isolation.network": "none", "isolation.files": "task", "isolation.writable": '["/srv"]'}
     given = load_from({variable(path): texts.get(path, "7") for path, _ in every_setting()})
