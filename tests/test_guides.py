@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -92,10 +93,10 @@ def test_owners_take_turns_where_the_queue_is_shared_fairly(
 
 
 async def test_the_app_that_is_mounted_answers_under_its_path(tmp_path: Path) -> None:
-    names: dict[str, object] = {}
-    code = snippet("operations.md", "Inside a web application of yours")
-    exec(code.replace("sqlite:///", f"sqlite:///{tmp_path}/"), names)
-    transport = httpx2.ASGITransport(app=names["web"])  # type: ignore[arg-type]
+    path = tmp_path / "web.py"
+    path.write_text(snippet("operations.md", "Inside a web application of yours"))
+    names = runpy.run_path(str(path))
+    transport = httpx2.ASGITransport(app=names["web"])
     async with httpx2.AsyncClient(transport=transport, base_url="https://lab.example") as http:
         assert (await http.get("/tasks/healthz")).text == "ok\n"
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}

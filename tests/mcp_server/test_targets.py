@@ -237,7 +237,7 @@ def test_an_app_that_no_other_process_would_find_is_refused_before_it_serves(
     deployment: Deployment, tmp_path: Path, case: str
 ) -> None:
     text, command, told = REFUSED[case]
-    in_package = "-m" in command
+    in_package = "code_.server" in command
     folder = tmp_path / "code_"
     write_server(folder, text, package=in_package)
     done = subprocess.run(
