@@ -330,6 +330,12 @@ class ConnectionLost(BackburnerError):
     code = "connection_lost"
 
 
+class NotAuthorized(ConnectionLost):
+    """The server {server} does not let this client in: {reason}. Give a token that it knows: `token=…`, or `--token` on the command line."""
+
+    code = "not_authorized"
+
+
 class CallInterrupted(ConnectionLost):
     """The connection to {server} broke while {tool_name} was being called ({reason}); it may have started or not."""
 

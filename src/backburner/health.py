@@ -27,12 +27,27 @@ class Trouble(StrEnum):
 
     UNREADABLE = "the store cannot be read"
     UNWRITABLE = "the store cannot be written"
+    NO_ANSWER = "the store does not answer"
     NO_SPACE = "the disk is full, or nearly"
     NOBODY_WORKS = "tasks wait, and nobody works on them"
     STOPPED = "the supervisor was stopped by a signal"
     SILENT = "the supervisor is not heard any more"
     REFUSED = "the store refuses what the supervisor writes"
     NO_NEWS = "the wake folder is gone and cannot be made again"
+
+    @property
+    def of_supervisor(self) -> bool:
+        """Whether it is the supervisor's; else it is the store's."""
+        return self in (Trouble.NOBODY_WORKS, Trouble.STOPPED, Trouble.SILENT, Trouble.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUse:
+    """How busy the queues are together. `full` are those that take no more tasks."""
+
+    queued: int = 0
+    running: int = 0
+    full: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,16 @@ def troubles(store: Store, settings: Settings, data_dir: Path) -> Iterator[Troub
     with contextlib.suppress(OSError):
         if shutil.disk_usage(data_dir).free < TOO_LITTLE_BYTES:
             yield Trouble.NO_SPACE
+
+
+def queue_use(store: Store, settings: Settings) -> QueueUse:
+    """Raises StoreError."""
+    depths = store.queue_depths()
+    caps = {name: queue.max_length for name, queue in settings.queues.items()}
+    full = frozenset(
+        depth.queue for depth in depths if depth.queued >= caps.get(depth.queue, depth.queued + 1)
+    )
+    return QueueUse(sum(depth.queued for depth in depths), sum(depth.leased for depth in depths), full)
 
 
 def supervision_of(store: Store, settings: Settings, data_dir: Path) -> Supervision:

@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from backburner.client import AsyncTask, BackburnerClient, TasksExtension, Update
-from tests.client.gates import APP, PLAIN
+from tests.client.gates import APP, PLAIN, Gates
 from tests.deployment import Deployment
 
 
@@ -141,6 +141,26 @@ async def test_a_server_in_this_process_is_called_like_any_other() -> None:
 
     async with BackburnerClient(plain()) as client:
         assert text_of(await client.call("count")) == "counted to 3"
+
+
+@pytest.mark.parametrize("extensions", [[], [TasksExtension()]], ids=["held", "a task"])
+async def test_a_client_of_the_sdk_hears_of_progress_as_the_tool_gave_it(
+    deployment: Deployment, gates: Gates, extensions: list[TasksExtension]
+) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+        if (progress, total) == (1, 2):
+            gates.end()
+
+    gates.open(1)
+    async with Client(deployment.stdio(), extensions=extensions) as client:
+        arguments = {"folder": str(gates.folder), "n": 1}
+        result = await client.call_tool("gates", arguments, progress_callback=hear)
+    assert text_of(result) == "passed 1 gates"
+    assert (1, 2) in [(progress, total) for progress, total, _ in heard]
+    assert "gate 1" in str([message for _, _, message in heard])
 
 
 async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(deployment: Deployment) -> None:

@@ -33,15 +33,17 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         yield made
 
 
-async def health(server: HttpServer) -> tuple[int, str]:
+async def health(server: HttpServer, path: str = "/healthz") -> tuple[int, str]:
     async with httpx2.AsyncClient(timeout=5) as http:
-        answer = await http.get(f"{server.address}/healthz")
+        answer = await http.get(f"{server.address}{path}")
     return answer.status_code, answer.text
 
 
-async def becomes(server: HttpServer, status: int, said: str, within_s: float = 40) -> None:
+async def becomes(
+    server: HttpServer, status: int, said: str, within_s: float = 40, path: str = "/healthz"
+) -> None:
     async with asyncio.timeout(within_s):
-        while (found := await health(server)) != (status, said):
+        while (found := await health(server, path)) != (status, said):
             await asyncio.sleep(0.2)
             print(found)
 
@@ -75,6 +77,49 @@ async def test_a_server_that_does_its_work_is_well(deployment: Deployment) -> No
             await peer.poll(await peer.start("slow", {"n": 1}))
             assert await health(server) == (200, "ok\n")
     assert doctor(deployment) == {}
+
+
+async def asked(server: HttpServer, path: str) -> tuple[int, dict[str, Any]]:
+    async with httpx2.AsyncClient(timeout=5) as http:
+        answer = await http.get(f"{server.address}{path}", headers={"Accept": "application/json"})
+    return answer.status_code, answer.json()
+
+
+def told(queued: int = 0, running: int = 0, full: int = 0, **parts: Any) -> dict[str, Any]:
+    queues = {"queued": queued, "running": running, "full": full}
+    return {"ok": True, "store": "ok", "supervisor": "ok", "queues": queues, **parts}
+
+
+async def test_store_supervisor_and_queues_are_told_in_json_too(deployment: Deployment) -> None:
+    with deployment.http() as server:
+        assert await asked(server, "/healthz") == (200, told())  # before there is a store
+        async with connect(server.url, "2026") as peer:
+            await peer.poll(await peer.start("slow", {"n": 1}))
+        assert await asked(server, "/readyz") == (200, told())
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_the_part_that_is_in_trouble_is_told_in_json(deployment: Deployment, path: str) -> None:
+    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
+    with deployment.http() as server:
+        assert await asked(server, path) == (503, told(ok=False, store=["the store cannot be read"]))
+
+
+@pytest.mark.slow
+async def test_a_server_whose_queues_are_full_is_well_but_not_ready(deployment: Deployment) -> None:
+    deployment.settings["queues"] = json.dumps({"cpu_standard": {"workers": 1, "max_length": 1}})
+    with deployment.http() as server:
+        async with connect(server.url, "2026") as peer:
+            first = await peer.start("slow", {"n": 100_000})
+            await peer.poll(first, "working")
+            await becomes(server, 200, "ok\n", path="/readyz")
+            second = await peer.start("slow", {"n": 1})
+            await becomes(server, 503, "every queue is full\n", path="/readyz")
+            assert await health(server) == (200, "ok\n")
+            assert await asked(server, "/readyz") == (503, told(ok=False, queued=1, running=1, full=1))
+            await peer.request("tasks/cancel", {"taskId": second})
+            await becomes(server, 200, "ok\n", path="/readyz")
+            await peer.request("tasks/cancel", {"taskId": first})
 
 
 async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) -> None:

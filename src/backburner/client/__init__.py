@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..errors import ConnectionLost as ConnectionLost
+    from ..errors import NotAuthorized as NotAuthorized
     from ..errors import NotOffered as NotOffered
     from ..errors import ResultLost as ResultLost
     from ..errors import TaskWasCancelled as TaskWasCancelled
@@ -30,6 +31,7 @@ _HOMES = {
     "BackburnerClient": ".client",
     "TaskDisplay": ".display",
     "ConnectionLost": "..errors",
+    "NotAuthorized": "..errors",
     "NotOffered": "..errors",
     "ResultLost": "..errors",
     "TaskWasCancelled": "..errors",

@@ -80,7 +80,7 @@ class BackburnerClient:
         return next((task_id for task_id in named if task_id is not None), None)
 
     async def __aenter__(self) -> Self:
-        """Connects. Raises ConnectionLost."""
+        """Connects. Raises ConnectionLost, and NotAuthorized, which is one, without a token that is right."""
         await self.connection.link()
         return self
 

@@ -23,7 +23,7 @@ from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from .. import __version__
-from ..errors import ConfigError, ConnectionLost
+from ..errors import ConfigError, ConnectionLost, NotAuthorized
 from . import content_length, sdk
 from .content_length import FRAMINGS, Framing
 
@@ -34,8 +34,10 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 
 T = TypeVar("T")
 
-#: Makes the client of one connection, for what hears its notifications.
-MakeClient = Callable[[sdk.OnNotification], Client]
+#: Gets why the server does not let this client in.
+OnRefused = Callable[[str], None]
+#: Makes the client of one connection, for what hears its notifications, and that it is not let in.
+MakeClient = Callable[[sdk.OnNotification, OnRefused], Client]
 
 
 def client_factory(
@@ -62,8 +64,8 @@ def client_factory(
     target = _framed(target, framing)
     options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
 
-    def make(heard: sdk.OnNotification) -> Client:
-        server = _http(target, token) if isinstance(target, str) else target
+    def make(heard: sdk.OnNotification, refused: OnRefused) -> Client:
+        server = _http(target, token, refused) if isinstance(target, str) else target
         return sdk.hear_notifications(Client(server, cache=None, **options), heard)
 
     return make
@@ -82,14 +84,20 @@ def _framed(target: Any, framing: Framing) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _http(url: str, token: str | None) -> AsyncIterator[Any]:
+async def _http(url: str, token: str | None, refused: OnRefused) -> AsyncIterator[Any]:
     import httpx2
+
+    async def look(response: httpx2.Response) -> None:
+        """The SDK tells its caller of an error response, and not of which."""
+        if response.request.method == "POST" and response.status_code in (401, 403):
+            given = "no token was given" if token is None else "the token is wrong, or not valid any more"
+            refused(f"{response.status_code} {response.reason_phrase}; {given}")
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     # No limit on reading: a held call and a subscription may be silent for as long as they like.
     timeout = httpx2.Timeout(30, read=None)
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as http,
         streamable_http_client(url, http_client=http, **sdk.events_of_any_size()) as streams,
     ):
         yield streams
@@ -98,8 +106,10 @@ async def _http(url: str, token: str | None) -> AsyncIterator[Any]:
 class Link:
     """One connection. It lives in a task of its own, which the SDK cancels when the connection breaks."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, make: MakeClient, heard: sdk.OnNotification, server: str) -> None:
+        self._client = make(heard, self._refused)
+        self._server = server
+        self._refusal: str | None = None
         self._over = asyncio.Event()
         self._opened = asyncio.Event()
         self._failure = "the connection ended"
@@ -115,13 +125,23 @@ class Link:
             self._failure = _reason(error)
             logger.debug("A connection ended: %s", self._failure)
 
+    def _refused(self, reason: str) -> None:
+        self._refusal = reason
+
+    def _raise_refusal(self) -> None:
+        """Raises NotAuthorized if that is why something has failed just now."""
+        reason, self._refusal = self._refusal, None
+        if reason is not None:
+            raise NotAuthorized(server=self._server, reason=reason)
+
     async def open(self) -> None:
-        """Wait until it is there. Raises ConnectionError if the server cannot be reached."""
+        """Wait until it is there. Raises NotAuthorized, and ConnectionError if it cannot be reached."""
         opened = asyncio.ensure_future(self._opened.wait())
         try:
             waiting = {opened, self.ended}
             await asyncio.wait(waiting, timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
             if self.ended.done():
+                self._raise_refusal()
                 raise ConnectionError(self._failure)
             if not opened.done():
                 raise ConnectionError(f"no answer within {_CONNECT_S:g} s")
@@ -154,7 +174,7 @@ class Link:
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
         """The raw result; options are those of `sdk.raw_request`.
 
-        Raises MCPError, and ConnectionError when the connection breaks meanwhile.
+        Raises MCPError, NotAuthorized, and ConnectionError when the connection breaks meanwhile.
         """
         if not self.alive:
             raise ConnectionError(self._failure)
@@ -169,6 +189,7 @@ class Link:
                 raise ConnectionError(self._failure)
             return sent.result()
         except MCPError as error:
+            self._raise_refusal()
             if _is_loss(error):
                 raise ConnectionError(str(error)) from error
             raise
@@ -211,7 +232,7 @@ class Connection:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def link(self) -> Link:
-        """A live connection. Raises ConnectionLost."""
+        """A live connection. Raises ConnectionLost, and NotAuthorized, which is one, at once."""
         async with self._lock:
             if self._link is None:
                 try:
@@ -226,7 +247,7 @@ class Connection:
             return self._link
 
     async def _connected(self) -> Link:
-        link = Link(self._make(self._heard))
+        link = Link(self._make, self._heard, self.server)
         await link.open()
         return link
 

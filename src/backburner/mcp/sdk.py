@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
+from inspect import currentframe
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -184,6 +185,19 @@ def hear_notifications(client: Client, heard: OnNotification) -> Client:
 
     client._build_session = build_session  # type: ignore[method-assign]
     return client
+
+
+def progress_callback_of_call() -> OnProgress | None:
+    """The `progress_callback` of the `Client.call_tool` that resolves a claimed result just now.
+
+    The SDK does not pass it to the resolver, which it calls itself: so it is found where it calls.
+    """
+    from mcp.client import Client
+
+    frame = currentframe()
+    while frame is not None and frame.f_code is not Client.call_tool.__code__:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("progress_callback")
 
 
 async def raw_request(

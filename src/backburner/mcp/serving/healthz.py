@@ -1,4 +1,4 @@
-"""`/healthz`: whether tasks can be kept and done here, for whoever starts and stops servers."""
+"""`/healthz` and `/readyz`: whether tasks are kept and done here, and whether more can be taken."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ...app import Backburner
 from ...errors import BackburnerError
-from ...health import Trouble, troubles
+from ...health import QueueUse, Trouble, queue_use, troubles
 from ...stores import store_is_there
 
 #: So long a look counts, so that many who ask cost no more than one.
@@ -21,7 +23,30 @@ _FRESH_S = 1.0
 _PATIENCE_S = 2.5
 #: A supervisor that is just being started is none that is missing: it is looked for once more.
 _LOOK_AGAIN_S = 1.2
-_OF_SUPERVISOR = {Trouble.NOBODY_WORKS, Trouble.STOPPED, Trouble.SILENT}
+_MAY_BE_STARTING = {Trouble.NOBODY_WORKS, Trouble.STOPPED, Trouble.SILENT}
+_ALL_FULL = "every queue is full"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one look saw. `all_full` is that no tool of the app could be called now."""
+
+    troubles: tuple[Trouble, ...] = ()
+    queues: QueueUse = QueueUse()
+    all_full: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        of_store = [trouble for trouble in self.troubles if not trouble.of_supervisor]
+        of_supervisor = [trouble for trouble in self.troubles if trouble.of_supervisor]
+        return {
+            "store": of_store or "ok",
+            "supervisor": of_supervisor or "ok",
+            "queues": {
+                "queued": self.queues.queued,
+                "running": self.queues.running,
+                "full": len(self.queues.full),
+            },
+        }
 
 
 class Health:
@@ -33,20 +58,27 @@ class Health:
 
     def __init__(self, app: Backburner) -> None:
         self._app = app
-        self._look: Future[list[str]] | None = None
+        self._look: Future[_Found] | None = None
         self._begun_at = 0.0
 
-    async def __call__(self, request: Request) -> Response:
+    async def healthz(self, request: Request) -> Response:
+        """Are tasks kept and done here? However many wait: a full queue is busy, and not ill."""
+        found = await self._find()
+        return _answer(request, found, [*found.troubles])
+
+    async def readyz(self, request: Request) -> Response:
+        """Can a new call be taken, and will it be done?"""
+        found = await self._find()
+        return _answer(request, found, [*found.troubles, *([_ALL_FULL] if found.all_full else [])])
+
+    async def _find(self) -> _Found:
         try:
             look = asyncio.wrap_future(self._current())
-            found = await asyncio.wait_for(asyncio.shield(look), _PATIENCE_S)
+            return await asyncio.wait_for(asyncio.shield(look), _PATIENCE_S)
         except TimeoutError:
-            found = ["the store does not answer"]
-        if not found:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse("".join(f"{line}\n" for line in found), status_code=503)
+            return _Found((Trouble.NO_ANSWER,))
 
-    def _current(self) -> Future[list[str]]:
+    def _current(self) -> Future[_Found]:
         """The look that goes on, or was made a moment ago; else a new one."""
         old = self._look is None or (self._look.done() and time.monotonic() - self._begun_at > _FRESH_S)
         if self._look is None or old:
@@ -56,20 +88,32 @@ class Health:
             ).start()
         return self._look
 
-    def _run(self, look: Future[list[str]]) -> None:
+    def _run(self, look: Future[_Found]) -> None:
         try:
-            look.set_result([str(trouble) for trouble in self._found()])
+            look.set_result(self._look_at_all())
         except (BackburnerError, OSError):
-            look.set_result([str(Trouble.UNREADABLE)])
+            look.set_result(_Found((Trouble.UNREADABLE,)))
         except BaseException as error:
             look.set_exception(error)
 
-    def _found(self) -> list[Trouble]:
+    def _look_at_all(self) -> _Found:
         app = self._app
         if "store" not in vars(app) and not store_is_there(app.settings.store):
-            return []  # nothing was ever kept here
-        found = list(troubles(app.store, app.settings, app.data_dir))
-        if _OF_SUPERVISOR.isdisjoint(found):
-            return found
-        time.sleep(_LOOK_AGAIN_S)
-        return list(troubles(app.store, app.settings, app.data_dir))
+            return _Found()  # nothing was ever kept here
+        found = tuple(troubles(app.store, app.settings, app.data_dir))
+        if not _MAY_BE_STARTING.isdisjoint(found):
+            time.sleep(_LOOK_AGAIN_S)
+            found = tuple(troubles(app.store, app.settings, app.data_dir))
+        if Trouble.UNREADABLE in found:
+            return _Found(found)
+        queues = queue_use(app.store, app.settings)
+        default = app.settings.default_queue
+        wanted = {tool.queue or default for tool in app.tools} or {default}
+        return _Found(found, queues, wanted <= queues.full)
+
+
+def _answer(request: Request, found: _Found, wrong: list[str]) -> Response:
+    code = 503 if wrong else 200
+    if "application/json" in request.headers.get("accept", ""):
+        return JSONResponse({"ok": not wrong, **found.to_dict()}, status_code=code)
+    return PlainTextResponse("".join(f"{line}\n" for line in wrong) or "ok\n", status_code=code)

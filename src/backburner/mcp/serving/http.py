@@ -42,7 +42,7 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/artifacts/…`, `/healthz`, and `routes` besides; behind the checks of the settings.
+    """MCP at `path`, `/artifacts/…`, `/healthz`, `/readyz` and `routes`, behind the checks of the settings.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
@@ -64,12 +64,14 @@ def http_app(
         ]
     life = _Life(mcp)
     endpoint = life.started(endpoint)
+    health = Health(app)
 
     return Starlette(
         routes=[
             Route(path, endpoint=_as_endpoint(endpoint)),
             Route("/artifacts/{artifact_id}/{name:path}", endpoint=_download(app)),
-            Route("/healthz", endpoint=Health(app).__call__),
+            Route("/healthz", endpoint=health.healthz),
+            Route("/readyz", endpoint=health.readyz),
             *routes,
         ],
         middleware=middleware,

@@ -18,7 +18,8 @@ from pydantic import ConfigDict
 
 from ....errors import TaskWasCancelled
 from ...callbacks import answer_by_callbacks
-from .wire import EXTENSION, GET, RESULT_TYPE, UPDATE, named, poll_interval_s
+from ...sdk import progress_callback_of_call
+from .wire import EXTENSION, GET, RESULT_TYPE, UPDATE, named, poll_interval_s, progress_in
 
 _POLL_S = 1.0
 
@@ -45,7 +46,8 @@ class _AnyResult(types.Result):
 class TasksExtension(ClientExtension):
     """Waits for the tasks that tool calls become, and answers their questions by the client's callbacks.
 
-    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it.
+    `on_update` gets each state of a task that is waited for, as `tasks/get` shows it. A `progress_callback`
+    of the call hears how far it is, where its server says so in numbers.
     """
 
     identifier = EXTENSION
@@ -59,8 +61,13 @@ class TasksExtension(ClientExtension):
     async def _resolve(self, created: CreatedTask, ctx: ClaimContext) -> types.CallToolResult:
         """Poll until the end. Raises MCPError for a task that failed, and TaskWasCancelled."""
         asked: set[str] = set()
+        on_progress, told = progress_callback_of_call(), None
         while True:
             task = await _send(ctx.session, GET, created.task_id)
+            progress = progress_in(task)
+            if on_progress is not None and progress is not None and progress != told:
+                told = progress
+                await on_progress(*progress)
             if self._on_update is not None:
                 await self._on_update(task)
             match task["status"]:

@@ -164,7 +164,7 @@ class Tasks2026(ServerDialect):
         try:
             async for status in follow(self._access.service, task_id, owner):
                 shown = await self.detailed(status)
-                message = notification(NEWS, {**shown, "_meta": meta})
+                message = notification(NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
                 await ctx.session.send_notification(message, ctx.request_id)
         except (TaskNotFound, KeyError):
             return  # it expired while we looked on

@@ -13,6 +13,7 @@ from ....service import TaskStatus
 from ....task import Task
 from ....times import iso
 from ...outcomes import tool_raised
+from ...progress_tokens import ProgressUpdate
 from ...status_words import status_message
 
 #: How clients and servers name this dialect.
@@ -23,6 +24,8 @@ LISTEN, TASK_IDS = "subscriptions/listen", "taskIds"
 NEWS = "notifications/tasks"
 RESULT_TYPE = "task"
 MOST_TASK_IDS = 256
+#: In a task's `_meta`: how far it is, as `notifications/progress` has it. The extension has no field for it.
+PROGRESS = "backburner/progress"
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {
@@ -57,7 +60,7 @@ def status_of(task: Task) -> str:
 def task_shown(status: TaskStatus) -> dict[str, Any]:
     """A `Task`."""
     task = status.task
-    shown = {
+    shown: dict[str, Any] = {
         "taskId": task.task_id,
         "status": status_of(task),
         "createdAt": iso(task.submitted_at),
@@ -65,8 +68,24 @@ def task_shown(status: TaskStatus) -> dict[str, Any]:
         "ttlMs": None if task.ttl_s is None else int(task.ttl_s * 1000),
         "pollIntervalMs": status.poll_after_ms,
     }
-    message = status_message(status)
-    return {**shown, "statusMessage": message} if message else shown
+    if message := status_message(status):
+        shown["statusMessage"] = message
+    if task.progress is not None:
+        shown["_meta"] = {PROGRESS: _progress_shown(ProgressUpdate.of(task.progress))}
+    return shown
+
+
+def _progress_shown(update: ProgressUpdate) -> dict[str, Any]:
+    progress, total = update.absolute or ((update.part or 0), 1)
+    return {"progress": progress, "total": total, "message": update.message}
+
+
+def progress_in(task: Mapping[str, Any]) -> tuple[float, float | None, str | None] | None:
+    """How far a task is, and of how much, where its server says it."""
+    told = (task.get("_meta") or {}).get(PROGRESS)
+    if not isinstance(told, dict) or not isinstance(told.get("progress"), int | float):
+        return None
+    return told["progress"], told.get("total"), told.get("message")
 
 
 def created(status: TaskStatus) -> dict[str, Any]:
