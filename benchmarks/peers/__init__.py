@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from rich.table import Table
 from tests.interop.environment import Unavailable, python
 from tests.services import PostgresServer, RedisServer
 
-from .contenders.shapes import RUN, SERVICES
+from .contenders.shapes import RUN, SERVICES, marked
 
 CONTENDERS = Path(__file__).parent / "contenders"
 LONGEST_S = 300
@@ -133,7 +134,7 @@ def run(entry: Entry, place: str, tasks: int, there: dict[str, Service]) -> Figu
     service = [str(there[entry.on].server.pid)] if entry.on in there else []
     own = {RUN: secrets.token_hex(8), SERVICES: " ".join(service), "PYTHONPATH": str(CONTENDERS)}
     print(f"{entry.title} …", file=sys.stderr, flush=True)
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as said, ended_afterwards(own[RUN]):
         try:
             program = subprocess.run(
                 [interpreter, str(CONTENDERS / f"{entry.program}.py"), place, str(tasks)],
@@ -149,6 +150,17 @@ def run(entry: Entry, place: str, tasks: int, there: dict[str, Service]) -> Figu
             raise Unavailable(said.read()[-2000:]) from error
     figures: Figures = json.loads(program.stdout.splitlines()[-1])
     return figures
+
+
+@contextmanager
+def ended_afterwards(mark: str) -> Iterator[None]:
+    """Whatever a contender has started goes with it, also what is meant to outlive it."""
+    try:
+        yield
+    finally:
+        for pid in marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def as_table(found: dict[str, Figures]) -> Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -39,15 +38,8 @@ class Tasks(Contender):
 @contextmanager
 def made(url: str) -> Iterator[Tasks]:
     bb.start()
-    try:
-        yield Tasks()
-    finally:
-        from backburner.engines.local import SupervisorLock
-
-        holder = SupervisorLock(bb.data_dir).holder() or {}
-        bb.close()
-        if holder.get("pid"):
-            os.kill(holder["pid"], signal.SIGTERM)
+    yield Tasks()
+    bb.close()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,21 +111,27 @@ def rates(contender: Contender, tasks: int) -> dict[str, float]:
 
 def cpu_s() -> float:
     """What all processes of this run and its services have used up to now, those that ended included."""
-    mark = f"{RUN}={os.environ[RUN]}".encode()
     services = {int(number) for number in os.environ.get(SERVICES, "").split()}
     ticks, parents = {}, {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            ours = mark in (process / "environ").read_bytes().split(b"\0")
-        except OSError:  # it is gone, or somebody else's
+        except OSError:  # it is gone
             continue
         pid = int(process.name)
         ticks[pid], parents[pid] = sum(map(int, fields[11:15])), int(fields[1])
-        if ours:
-            services.add(pid)
-    counted = {pid for pid in ticks if any(one in services for one in _line(pid, parents))}
-    return sum(ticks[pid] for pid in counted) / os.sysconf("SC_CLK_TCK")
+    counted = marked(os.environ[RUN]) | {pid for pid in ticks if services.intersection(_line(pid, parents))}
+    return sum(ticks.get(pid, 0) for pid in counted) / os.sysconf("SC_CLK_TCK")
+
+
+def marked(run: str) -> set[int]:
+    """The processes that a contender consists of, also those that have left it."""
+    mark, found = f"{RUN}={run}".encode(), set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it is gone, or somebody else's
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.add(int(process.name))
+    return found
 
 
 def _line(pid: int, parents: dict[int, int]) -> Iterator[int]:
