@@ -11,7 +11,7 @@ FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py te
 TOGETHER := -n 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast soak test-versions check services bench demo clean
+.PHONY: help test test-fast soak test-versions check services bench bench-fast demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -53,6 +53,7 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
@@ -64,8 +65,11 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	fi
 	@$(BIN)/python -m tests.interop.environment
 
-bench: $(READY) ## Run the benchmarks
+bench: services ## Run the benchmarks, beside what others offer
 	$(BIN)/python -m benchmarks
+
+bench-fast: services ## Run those beside others, with fewer tasks
+	BENCHMARK_TASKS=300 $(BIN)/python -m benchmarks peers over_mcp
 
 demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo

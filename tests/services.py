@@ -74,6 +74,12 @@ class PostgresServer:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The number of its main process."""
+        assert self._process is not None, "not running"
+        return self._process.pid
+
     def start(self) -> None:
         """Start the server and return when it accepts connections."""
         assert self._process is None, "already running"
@@ -162,6 +168,49 @@ class PostgresServer:
         try:
             psycopg.connect(self.url, connect_timeout=5).close()
         except psycopg.OperationalError:
+            return False
+        return True
+
+
+class RedisServer:
+    """A Redis server on a free loopback port that keeps nothing on disk."""
+
+    def __init__(self) -> None:
+        binary = shutil.which("redis-server")
+        if binary is None:
+            unavailable("Redis is not installed: on Debian, `apt-get install redis-server`")
+        self._command = [binary, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and return when it accepts connections."""
+        self._process = subprocess.Popen(
+            [*self._command, "--port", str(self.port)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        running.add(self._process.pid)
+        assert wait_until(self._accepts), "Redis did not start"
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+            running.discard(self._process.pid)
+            self._process = None
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
             return False
         return True
 

@@ -40,6 +40,14 @@ PYTHON = {
     "sdk-oldest": our_requirements(oldest_sdk=True),
     "sdk-newest": our_requirements(oldest_sdk=False),
 }
+#: What the benchmarks set us against; made when they run.
+PEERS = {
+    "huey": ("huey[redis]==3.5.4",),
+    "pgqueuer": ("pgqueuer==1.6.0", "asyncpg==0.32.*"),
+    "dramatiq": ("dramatiq[redis]==2.2.1",),
+    "celery": ("celery[redis]==5.7.0",),
+    "docket": ("pydocket==0.27.0",),
+}
 _INSTALL_S = 600
 #: What could not be made in this process: a second try would only take as long as the first.
 failures: dict[Path, "Unavailable"] = {}
@@ -51,7 +59,7 @@ class Unavailable(Exception):
 
 def python(name: str) -> Path:
     """The interpreter of that Python environment, which is made if it is missing. Raises Unavailable."""
-    folder, requirements = FOLDER / name, PYTHON[name]
+    folder, requirements = FOLDER / name, (PYTHON | PEERS)[name]
     interpreter = folder / "bin" / "python"
 
     def install() -> None:
