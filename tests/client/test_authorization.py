@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backburner.client import BackburnerClient, NotAuthorized, TaskHandle
-from backburner.mcp.serving.tokens import hash_token
+from backburner.mcp.serving.token_file import hash_token
 from tests.client.gates import Gates
 from tests.deployment import Deployment, HttpServer
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backburner.mcp.serving.tokens import hash_token
+from backburner.mcp.serving.token_file import hash_token
 from tests.deployment import Deployment
 
 ROOT = Path(__file__).parents[2]
