@@ -116,6 +116,8 @@ def failure(task: Task) -> MCPResult:
     if error is None:
         return MCPResult.error_result(f"The task is {task.state}")
     details = error.details or (f"{error.exception}: {error.message}" if tool_raised(task) else error.type)
+    if task.result_kind == "call_tool_result":
+        details = error.type  # its framework has decided what its clients may know
     raised = raised_error(task)
     return MCPResult.error_result(error.message, details, None if raised is None else {"error": raised})
 
