@@ -227,7 +227,10 @@ class Backburner:
     @cached_property
     def data_dir(self) -> Path:
         """Where the tasks' folders, the supervisor's lock and its log are."""
-        return data_dir(self.settings, self.store.url)
+        from .stores.sqlite import TEMPORARY
+
+        store = self.settings.store  # it is opened only where that gives it a place
+        return data_dir(self.settings, self.store.url if store in TEMPORARY else without_password(store))
 
     def start(self) -> None:
         """Open the store and make sure that somebody works on it."""

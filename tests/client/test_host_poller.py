@@ -78,11 +78,14 @@ async def test_the_validation_checklist(deployment: Deployment, gates: Gates) ->
     state = deployment.folder / "state"
     settings = AsyncTask(tools=("gates_by_task_id",), state_dir=state)
     sessions: list[Client] = []
+    acknowledged = asyncio.Event()
 
     async def call_tool(
         name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> types.CallToolResult:
-        return await sessions[-1].call_tool(name, dict(arguments), meta=dict(meta))  # type: ignore[arg-type]
+        result = await sessions[-1].call_tool(name, dict(arguments), meta=dict(meta))  # type: ignore[arg-type]
+        acknowledged.set()
+        return result
 
     with deployment.http() as server:
         poller = HostPoller(call_tool, settings)
@@ -97,6 +100,7 @@ async def test_the_validation_checklist(deployment: Deployment, gates: Gates) ->
             (task_id,) = await until(lambda: list(poller.pending))
             gates.open(1)
             await until(lambda: gates.passed(1))
+            await asyncio.wait_for(acknowledged.wait(), 30)
             assert not call.done()
             status = await poller.status(task_id)
             assert status is not None

@@ -155,7 +155,8 @@ def test_no_other_host_runs_the_task_of_one_that_is_cut_off_before_its_runners_h
     ledger.mkdir()
     task_id = begin(client, "ledgered", kind="child", ledger=str(ledger), seconds=60)
     eventually((ledger / "ledger").exists)
-    supervisor, family = first.supervisor(), first.family()
+    supervisor, runner = first.supervisor(), first.runner_of(task_id)
+    family = [runner, *runner.children(recursive=True)]
     start_host("second", **QUICK)
     if how == "stopped":
         first.app.engine.stop()  # nobody may help on this host
@@ -172,7 +173,7 @@ def test_no_other_host_runs_the_task_of_one_that_is_cut_off_before_its_runners_h
         if how == "stopped":
             supervisor.resume()
     assert is_alive(supervisor.pid)
-    assert not [process for process in family[2:] if is_alive(process.pid)]
+    assert not [process for process in family if is_alive(process.pid)]
     assert client.trail(task_id)[:5] == ["submit", "claim", "start", "retry", "claim"]
 
 

@@ -29,7 +29,7 @@ async def test_a_client_that_cannot_be_asked_gets_a_handle_and_its_model_can_ans
 ) -> None:
     async with connect(deployment.stdio(), era, tasks=False, elicit=None) as peer:
         handed_out = await peer.call("book")
-        text = handed_out["content"][0]["text"]
+        text = "\n".join(block["text"] for block in handed_out["content"])
         assert "Who books?" in text
         assert "answer_task" in text
         (task,) = (await peer.tool("list_tasks"))["tasks"]

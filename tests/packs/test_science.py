@@ -150,7 +150,7 @@ def test_a_sweep_compares_child_tasks(bb: Backburner, slab: str) -> None:
     children = bb.service.list(parent_id=task.task_id).tasks
     assert {child.task_id for child in children} == {point["task_id"] for point in task.result["points"]}
     assert {child.tags for child in children} == {("project:x",)}
-    assert artifact(bb, task.task_id, "sweep.csv").startswith(b"fmax,optimizer,task_id,state,energy_ev")
+    assert artifact(bb, task.task_id, "sweep.csv").startswith(b"optimizer,fmax,task_id,state,energy_ev")
 
 
 def test_a_point_that_fails_is_a_line_of_the_sweep(run: Run) -> None:

@@ -203,7 +203,8 @@ class Scene:
             return service.submit(tool, inputs).task_id
 
     def _app(self) -> Backburner:
-        app: Backburner = load(parse(str(self.folder / "lab.py")))
+        maker = ":make" if "def make(" in self._code else ""
+        app: Backburner = load(parse(f"{self.folder}/lab.py{maker}"))
         app.settings = dataclasses.replace(
             app.settings, store=self._store or f"sqlite:///{self.folder}/lab.db"
         )
