@@ -8,7 +8,7 @@ VERSIONS := 3.12 3.13
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
 FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
-TOGETHER := -n 4 --dist loadfile
+TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast soak test-versions check services bench bench-fast demo clean

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,12 +31,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SERVICE_FIXTURES = {"postgres_url", "postgres_server", "wall_clock"}
 
 
+#: So many quick tests take as long as a slow one.
+_SLOW_WEIGHT = 15
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that names a service's fixture with `services`, so that none is forgotten."""
     for item in items:
         if isinstance(item, pytest.Function) and SERVICE_FIXTURES.intersection(item.fixturenames):
             item.add_marker(pytest.mark.services)
+    # The tests of a file run on one worker: a long file that begins last would have all others wait for it.
+    weights = Counter({item.path: 0 for item in items})
+    for item in items:
+        weights[item.path] += _SLOW_WEIGHT if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: (-weights[item.path], item.path))
 
 
 @pytest.hookimpl(tryfirst=True)

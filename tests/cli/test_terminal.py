@@ -20,6 +20,7 @@ VARYING = (
     (r"pid \d+", "pid N"),
     (r"backburner \d[\d.]*, Python [\d.]+, SQLite [\d.]+", "backburner N, Python N, SQLite N"),
     (r"[\d.]+ [KMGT]iB free of [\d.]+ [KMGT]iB", "N GiB free of N GiB"),
+    (r"the store has .*", "the store has …"),
     (r"version \d+", "version N"),
     (r"\d+ workers", "N workers"),
 )

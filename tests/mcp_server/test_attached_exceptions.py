@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from backburner.stores import open_store
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect
 
@@ -32,10 +34,8 @@ async def test_its_task_has_the_type_and_the_traceback_and_its_client_the_same_r
     # A framework may hide from clients what went wrong in a tool, and no way round it is opened.
     assert "deep_in_the_tool" not in f"{told} {polled}"
 
-    from tests.mcp_server.raising_attached import make
-
-    with deployment.app(make) as app:
-        error = app.service.status(task_id).task.error
+    with contextlib.closing(open_store(f"sqlite:///{deployment.folder}/tasks.db")) as store:
+        error = store.get(task_id).error
     assert error is not None
     assert (error.type, error.exception) == ("tool_error", "ConnectionResetError")
     assert "in deep_in_the_tool" in error.details
