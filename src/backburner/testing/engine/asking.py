@@ -78,10 +78,10 @@ class Asking(EngineTests):
 
     def test_threads_that_ask_at_the_same_moment_each_get_their_own_answer(self, work: Work) -> None:
         task_id = work.submit("ask_from_two_threads")
-        status = work.until(task_id, lambda task: len(work.store.input_requests(task.task_id)) == 2)
+        work.until(task_id, lambda task: len(work.store.input_requests(task.task_id)) == 2)
         answers = {
             question.key: {"action": "accept", "content": {"name": question.params["message"]}}
-            for question in status.questions
+            for question in work.service.status(task_id).questions
         }
         work.service.answer_input(task_id, answers)
         assert work.end(task_id).result == {"Ann": "Ann", "Bob": "Bob"}
