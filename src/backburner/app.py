@@ -11,9 +11,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import birthplace
 from .config import Settings, state_folder, without_password
@@ -26,6 +26,9 @@ from .stores import open_store, store_is_there
 from .target import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_loading
 from .task import Task
 from .tools import Registry, ToolSpec, tool_from_function
+
+if TYPE_CHECKING:
+    from .engines.local.launches import OwnLaunch
 
 log = logging.getLogger("backburner.app")
 
@@ -198,7 +201,7 @@ class Backburner:
         return make_engine(self)
 
     @MadeOnce
-    def launch(self) -> Callable[[], str]:
+    def launch(self) -> OwnLaunch:
         """What this process stands on, so that its tasks run on the same: gives the id that they name."""
         from . import __version__
         from .engines.local.launches import OwnLaunch
@@ -212,7 +215,7 @@ class Backburner:
             self.tools,
             self.settings,
             target=self.target,
-            launch=self.launch,
+            launch=cache(self.launch),
             tasks_folder=tasks_folder(self.data_dir),
             on_submit=self._ring,
         )
@@ -262,7 +265,7 @@ class Backburner:
     def close(self) -> None:
         """Let go of everything. Tasks go on under the supervisor, unless the store was a temporary one."""
         parts = vars(self)
-        for name, end in (("engine", "stop"), ("service", "close"), ("store", "close")):
+        for name, end in (("engine", "stop"), ("service", "close"), ("store", "close"), ("launch", "close")):
             if name in parts:
                 getattr(parts.pop(name), end)()
 

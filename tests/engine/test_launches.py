@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from backburner.engines.local.launches import Launches, launches_folder
+from backburner.store import TaskQuery
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect
 from tests.services import until
@@ -160,27 +161,34 @@ async def test_a_launch_that_is_not_there_leaves_the_supervisor_s_own(deployment
     assert (await looks(deployment, API_KEY="second"))["key"] == "tsrif"
 
 
-async def test_launches_that_no_task_needs_are_removed_and_come_back_when_they_are_used(
+async def test_a_launch_stays_while_a_task_or_a_process_needs_it_and_comes_back_with_the_next(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     deployment.variables, gate = {"API_KEY": ONE}, tmp_path / "gate"
-    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
-        running = await peer.tool("submit_task", tool_name="look", inputs={"gate": str(gate)})
-        with deployment.app(lambda: _reader(deployment)) as app:
-            launches = Launches(app.data_dir)
-            task = app.store.get(running["task_id"])
-            long_ago = time.time() + 10 * 86400
-            launches.prune(app.store, now=long_ago)
-            assert launches.find(task.launch) is not None, "a task that is not finished names it"
-            gate.touch()
-            await until(lambda: app.store.get(task.task_id).finished)
-            launches.prune(app.store)
-            assert launches.find(task.launch) is not None, "it was used just now"
-            launches.prune(app.store, now=long_ago)
-            assert launches.find(task.launch) is None
+    with deployment.app(lambda: _reader(deployment)) as app:
+        launches, much_later = Launches(app.data_dir), time.time() + 10 * 86400
+        async with connect(deployment.stdio(), "2025", tasks=False) as peer:
+            await peer.call("look")
+            (launch,) = {task.launch for task in app.store.page(TaskQuery())}
+            launches.prune(app.store, now=much_later)
+            assert launches.find(launch) is not None, "the server may submit at any moment"
+            running = await peer.tool("submit_task", tool_name="look", inputs={"gate": str(gate)})
+        launches.prune(app.store, now=much_later)
+        assert launches.find(launch) is not None, "a task that is not finished names it"
+        gate.touch()
+        await until(lambda: app.store.get(running["task_id"]).finished)
+        launches.prune(app.store)
+        assert launches.find(launch) is not None, "it was used just now"
+
+        def is_pruned() -> bool:
+            launches.prune(app.store, now=much_later)
+            return launches.find(launch) is None
+
+        await until(is_pruned)  # the server ends after its client has gone
+        async with connect(deployment.stdio(), "2025", tasks=False) as peer:
             seen = (await peer.call("look"))["structuredContent"]
-            assert seen["key"] == ONE[::-1]
-            assert launches.find(task.launch) is not None
+        assert seen["key"] == ONE[::-1]
+        assert launches.find(launch) is not None
 
 
 def _reader(deployment: Deployment) -> Any:

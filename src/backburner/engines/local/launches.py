@@ -5,6 +5,7 @@ The values may be secrets. They are in files for their owner alone; the store ha
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -37,6 +38,7 @@ NOISE = (
 )
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_KEY = "key.json"
 _KEPT_UNUSED_S = 86400.0
 
 
@@ -75,7 +77,10 @@ def launches_folder(data_dir: Path) -> Path:
 
 
 class OwnLaunch:
-    """The launch of this process, for what an app submits. It is taken when it is first asked for."""
+    """The launch of this process, for what an app submits. It is taken when it is first asked for.
+
+    Its file stays while the process lives and has not closed it: a lock on it says so.
+    """
 
     def __init__(self, data_dir: Path, arguments: Sequence[str], version: str, settings: Settings) -> None:
         """`version` is that of Backburner."""
@@ -84,24 +89,35 @@ class OwnLaunch:
         self._version = version
         # Where the tasks are kept says nothing of how they run.
         self._settings = replace(settings, store="", data_dir="", target="").to_json()
-        self._launch: Launch | None = None
+        self._launch_id = ""
+        self._held: int | None = None
 
     def __call__(self) -> str:
-        """Its id. Its file is there then, and stays while it is used; the id is empty if that cannot be."""
+        """Its id; empty if there can be no file of it."""
         if standing_on is not None:
             return standing_on
-        try:
-            if self._launch is None:
-                self._launch = self._take()
-            file = self._folder / f"{self._launch.launch_id}.json"
+        if self._held is None:
             try:
-                os.utime(file)
-            except FileNotFoundError:
-                write_json(file, asdict(self._launch))
-        except OSError as error:
-            log.warning("Tasks get the environment of their supervisor, for ours cannot be kept: %s", error)
-            return ""
-        return self._launch.launch_id
+                self._hold(self._take())
+            except OSError as error:
+                log.warning("Tasks get the environment of their supervisor: ours cannot be kept: %s", error)
+        return self._launch_id
+
+    def close(self) -> None:
+        """From now on the file stays only while tasks need it."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held, self._launch_id = None, ""
+
+    def _hold(self, launch: Launch) -> None:
+        file = self._folder / f"{launch.launch_id}.json"
+        with locked(self._folder / _KEY):
+            if not file.exists():
+                write_json(file, asdict(launch))
+            os.utime(file)
+            self._held = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._held, fcntl.LOCK_SH)
+        self._launch_id = launch.launch_id
 
     def _take(self) -> Launch:
         path = dict.fromkeys(folder or str(Path.cwd()) for folder in sys.path)
@@ -121,7 +137,7 @@ class OwnLaunch:
 
     def _key(self) -> bytes:
         """A secret of this folder: without it, nobody can try out which values an id stands for."""
-        file = self._folder / "key.json"
+        file = self._folder / _KEY
         with locked(file):
             if "key" not in (kept := read_json(file)):
                 kept = {"key": secrets.token_hex(32)}
@@ -150,16 +166,30 @@ class Launches:
         return launch if launch is not None and launch.host == socket.gethostname() else None
 
     def prune(self, store: Store, *, now: float | None = None) -> None:
-        """Remove what was not used for a day and no unfinished task names. Raises StoreError and OSError."""
+        """Remove what no process has held for a day and no unfinished task names.
+
+        Raises StoreError and OSError.
+        """
         before = (time.time() if now is None else now) - _KEPT_UNUSED_S
-        unused = [file for file in self._folder.glob("*.json") if _ID.fullmatch(file.stem)]
-        unused = [file for file in unused if file.stat().st_mtime < before]
-        if not unused:
+        files = [file for file in self._folder.glob("*.json") if _ID.fullmatch(file.stem)]
+        if not files:
             return
         named = store.launches()
-        for file in unused:
-            if file.stem not in named and file.stat().st_mtime < before:
-                file.unlink(missing_ok=True)
+        with locked(self._folder / _KEY):
+            for file in files:
+                if _is_held(file):
+                    os.utime(file)
+                elif file.stem not in named and file.stat().st_mtime < before:
+                    file.unlink()
+
+
+def _is_held(file: Path) -> bool:
+    with file.open() as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _is_noise(name: str) -> bool:
