@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .version import VERSION
+
 if TYPE_CHECKING:
     from .app import Backburner as Backburner
     from .config import Queue as Queue
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from .task import TaskError as TaskError
     from .tools import ToolSpec as ToolSpec
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 # Each public name and the module that has it: imported when it is first used, so that
 # `import backburner` costs next to nothing.

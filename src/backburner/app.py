@@ -203,10 +203,10 @@ class Backburner:
     @MadeOnce
     def launch(self) -> OwnLaunch:
         """What this process stands on, so that its tasks run on the same: gives the id that they name."""
-        from . import __version__
         from .engines.local.launches import OwnLaunch
+        from .version import VERSION
 
-        return OwnLaunch(self.data_dir, self._arguments, __version__, self.settings)
+        return OwnLaunch(self.data_dir, self._arguments, VERSION, self.settings)
 
     @MadeOnce
     def service(self) -> TaskService:

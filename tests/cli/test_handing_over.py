@@ -129,7 +129,9 @@ def test_a_supervisor_of_an_older_version_hands_over_to_a_server(
 ) -> None:
     patch = tmp_path / "patch"
     patch.mkdir()
-    (patch / "sitecustomize.py").write_text(f"import backburner\nbackburner.__version__ = {version!r}\n")
+    (patch / "sitecustomize.py").write_text(
+        f"import backburner.version\nbackburner.version.VERSION = {version!r}\n"
+    )
     other = Detached(lab, PYTHONPATH=str(patch))
     try:
         assert signature(lab)["version"] == version

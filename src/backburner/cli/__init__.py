@@ -10,9 +10,9 @@ import sys
 
 import typer
 
-from .. import __version__
 from ..errors import BackburnerError
 from ..terminal_text import printable
+from ..version import VERSION
 from . import (
     answering,
     artifacts,
@@ -65,7 +65,7 @@ for group in (
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"backburner {__version__}")
+        print(f"backburner {VERSION}")
         raise typer.Exit
 
 

@@ -92,9 +92,9 @@ def _tasks(count: int) -> str:
 def _versions() -> Finding:
     import sqlite3
 
-    from .. import __version__
+    from ..version import VERSION
 
-    message = f"backburner {__version__}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
+    message = f"backburner {VERSION}, Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     return Finding("versions", "ok", message)
 
 
@@ -250,15 +250,15 @@ def _supervisor(place: Place) -> Iterator[Finding]:
 
 
 def _working(place: Place, standing: Standing, live: int) -> Finding:
-    from .. import __version__
+    from ..version import VERSION
 
     message = f"pid {standing.pid} works here; {live} workers are alive"
-    if standing.version == __version__:
+    if standing.version == VERSION:
         return Finding("supervisor", "ok", message)
     advice = f"Have a new one take over: {place.command('restart')}"
     if not standing.detached:
         advice = "Start it anew with this version, where you started it."
-    other = f"{message}; it is of version {standing.version or 'unknown'}, and this is {__version__}"
+    other = f"{message}; it is of version {standing.version or 'unknown'}, and this is {VERSION}"
     return Finding("supervisor", "warning", other, advice)
 
 

@@ -22,7 +22,6 @@ from mcp_types.jsonrpc import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
-from .. import __version__
 from ..config import Settings
 from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
@@ -30,6 +29,7 @@ from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.two_stage import wire as two_stage
 from ..mcp.patience import client_gives_up, client_patience_s
 from ..mcp.updates import Update
+from ..version import VERSION
 from .client import BackburnerClient
 from .handle import TaskHandle
 
@@ -75,7 +75,7 @@ class Bridge:
     def __init__(self, target: Any, *, settings: Settings | None = None, **options: Any) -> None:
         self._settings = settings or Settings.load("bridge")
         # Under a name of its own: what is too large for most hosts is too large for this one.
-        info = types.Implementation(name="bridge", version=__version__)
+        info = types.Implementation(name="bridge", version=VERSION)
         self._client = BackburnerClient(
             target, elicitation_callback=self._elicit, **{"client_info": info, **options}
         )
@@ -96,7 +96,7 @@ class Bridge:
             info, offered = link.session.server_info, link.session.server_capabilities
             server: Server[Any] = Server(
                 info.name if info else "bridge",
-                version=info.version if info else __version__,
+                version=info.version if info else VERSION,
                 instructions=link.session.instructions,
             )
             server.middleware.append(self._hear_cancelled)

@@ -22,8 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from .. import __version__
 from ..errors import ConfigError, ConnectionLost, NotAuthorized
+from ..version import VERSION
 from . import content_length, sdk
 from .content_length import FRAMINGS, Framing
 
@@ -62,7 +62,7 @@ def client_factory(
     if sdk.is_fastmcp(target):
         target = sdk.server_in_fastmcp(target)
     target = _framed(target, framing)
-    options.setdefault("client_info", types.Implementation(name="backburner-client", version=__version__))
+    options.setdefault("client_info", types.Implementation(name="backburner-client", version=VERSION))
 
     def make(heard: sdk.OnNotification, refused: OnRefused) -> Client:
         server = _http(target, token, refused) if isinstance(target, str) else target

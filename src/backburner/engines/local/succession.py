@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
 from ...clock import SystemClock
+from ...version import VERSION
 from . import linux
 from .supervisor_lock import SupervisorLock
 
@@ -118,7 +118,7 @@ def started_by_itself(holder: Holder) -> bool:
 def is_of_older_version(holder: Holder) -> bool:
     """Whether the holder's Backburner is an earlier release than this one."""
     version = holder.get("version")
-    return not isinstance(version, str) or _order(version) < _order(__version__)
+    return not isinstance(version, str) or _order(version) < _order(VERSION)
 
 
 def _order(version: str) -> tuple[list[int], str]:

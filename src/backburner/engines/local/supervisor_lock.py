@@ -14,9 +14,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ... import __version__
 from ...clock import SystemClock
 from ...folders import make_private
+from ...version import VERSION
 from . import linux
 
 _LONGEST = 4096
@@ -79,7 +79,7 @@ class SupervisorLock:
                 "pid": pid,
                 "started": None if pid is None else linux.started_at(pid),
                 "supervisor_id": supervisor_id,
-                "version": __version__,
+                "version": VERSION,
                 "detached": detached,
                 "since": SystemClock().now_ms(),
             }

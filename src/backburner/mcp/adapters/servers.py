@@ -16,10 +16,10 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
-from ... import __version__
 from ...app import Backburner
 from ...errors import ConfigError
 from ...target import refuse_to_serve_while_loading
+from ...version import VERSION
 from ..dialects.tasks_2026.wire import EXTENSION
 from ..middleware import IN_RUNNER, TaskMiddleware
 from ..sdk import check_server_parts
@@ -41,7 +41,7 @@ def framework_of(server: Any) -> Any:
 
 def new_server(app: Backburner) -> Server[Any]:
     """A server that offers the app's tools and nothing else."""
-    server: Server[Any] = Server(app.name, version=__version__)
+    server: Server[Any] = Server(app.name, version=VERSION)
     install(app, server)
     return server
 
