@@ -37,7 +37,7 @@ test-versions: ## Run the fast tests on newer versions of Python, where they are
 			echo "test-versions: Python $$version is not installed, and left out"; continue; \
 		fi; \
 		echo "test-versions: Python $$version"; \
-		$(MAKE) --no-print-directory test-fast PYTHON="$$python" VENV=.venv-$$version EXTRAS=test,postgres || exit 1; \
+		$(MAKE) --no-print-directory test-fast PYTHON="$$python" VENV=.venv-$$version EXTRAS=test,postgres,fastmcp || exit 1; \
 	done
 
 check: $(READY) ## Lint, format, types, import layers

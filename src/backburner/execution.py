@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .context import Channel, TaskContext, deadline_of, scratch_folder
 from .errors import ProtocolError, ToolFailed
@@ -29,6 +29,10 @@ from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
 from .task import Answer, Caller, Resources
 from .tools import ToolSpec
+
+if TYPE_CHECKING:
+    from .config import LimitSettings
+    from .store import Lease
 
 _MB = 1024 * 1024
 
@@ -57,6 +61,40 @@ class Assignment:
     caller: Caller | None = None
     cpus: tuple[int, ...] = ()
     last: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        lease: Lease,
+        tasks_folder: Path,
+        limits: LimitSettings,
+        *,
+        timeout_at: int | None,
+        resources: Resources,
+        cpus: tuple[int, ...] = (),
+        last: bool = False,
+    ) -> Assignment:
+        """For the attempt that was leased."""
+        task = lease.task
+        return cls(
+            task_id=task.task_id,
+            attempt=task.attempt,
+            owner=task.owner,
+            tool_name=task.tool_name,
+            inputs=task.inputs or {},
+            checkpoint=lease.checkpoint,
+            timeout_at=timeout_at,
+            tags=task.tags,
+            meta=task.meta,
+            resources=resources,
+            folder=str(tasks_folder / task.task_id),
+            max_result_bytes=limits.max_result_bytes,
+            max_checkpoint_bytes=limits.max_checkpoint_bytes,
+            answers=task.answers,
+            caller=task.caller,
+            cpus=cpus,
+            last=last,
+        )
 
     def to_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}

@@ -150,11 +150,8 @@ class Worker:
 
 @pytest.fixture
 def worker(lab: Lab) -> Iterator[Worker]:
-    started = Worker(lab)
-    try:
+    with contextlib.closing(Worker(lab)) as started:
         yield started
-    finally:
-        started.close()
 
 
 class Terminal:

@@ -55,11 +55,8 @@ class Detached:
 
 @pytest.fixture
 def detached(lab: Lab) -> Iterator[Detached]:
-    started = Detached(lab)
-    try:
+    with contextlib.closing(Detached(lab)) as started:
         yield started
-    finally:
-        started.close()
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A server of FastMCP with typed tools, attached: `python typed_server.py stdio`, or `http PORT`."""
 
-import sys
 import time
 
 from fastmcp import FastMCP
@@ -8,6 +7,7 @@ from fastmcp.utilities.types import Image
 from pydantic import BaseModel
 
 from backburner import Backburner
+from tests.told_transport import serve_as_told
 
 
 class Relaxed(BaseModel):
@@ -55,9 +55,4 @@ HOLD = {"answer": "hold"}  # so that only what is typed depends on patience
 bb = Backburner.attach(mcp, slow={"draw": HOLD, "untyped": HOLD, "draw_later": {"answer": "handle"}, "*": {}})
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

@@ -6,13 +6,13 @@ python guarded.py http PORT
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from backburner import Backburner, ProtocolError, TaskContext, ToolSpec
+from tests.told_transport import serve_as_told
 
 #: Takes for ever to find out that `aaa…b` does not match it.
 SLOW_PATTERN = "^(a|aa)+$"
@@ -149,9 +149,4 @@ for name, schema in BOMBS.items():
     bb.add_tool(ToolSpec(f"bomb_{name}", nothing, input_schema={"type": "object", **schema}))
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

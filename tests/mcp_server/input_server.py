@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import mcp_types as types
 
 from backburner import Backburner, TaskContext
+from tests.told_transport import serve_as_told
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 SLOW: dict[str, dict[str, Any]] = {
@@ -156,9 +156,4 @@ MAKERS = {"own": make_own, "lowlevel": make_lowlevel, "mcpserver": make_mcpserve
 bb = MAKERS[os.environ.get("SERVER_KIND", "own")]()
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

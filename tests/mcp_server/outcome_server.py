@@ -10,12 +10,12 @@ The framework is what SERVER_KIND says, as in servers.py.
 
 import json
 import os
-import sys
 from typing import Any
 
 import mcp_types as types
 
 from backburner import Backburner, MCPResult, Retry, TaskContext
+from tests.told_transport import serve_as_told
 
 SAID = {
     "success": False,
@@ -153,9 +153,4 @@ MAKERS = {"own": make_own, "lowlevel": make_lowlevel, "mcpserver": make_mcpserve
 bb = MAKERS[os.environ.get("SERVER_KIND", "own")]()
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from typing import Any
 
@@ -20,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from backburner import Backburner, ProtocolError, TaskContext
+from tests.told_transport import serve_as_told
 
 SLOW: dict[str, dict[str, Any]] = {
     "slow": {},
@@ -285,9 +285,4 @@ def make() -> Backburner:
 bb = make()
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

@@ -1,13 +1,13 @@
 """Tools whose numbers the tests look at: their estimates, how far they are, and how long they ran."""
 
 import math
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backburner import Backburner, TaskContext
+from tests.told_transport import serve_as_told
 
 bb = Backburner("numbers")
 
@@ -91,9 +91,4 @@ def held(seconds: float = 0.0, fail: bool = False) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "stdio":
-        bb.run()
-    else:
-        from backburner.mcp.serving.run import run_http
-
-        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="warning")
+    serve_as_told(bb)

@@ -27,6 +27,7 @@ from backburner.store import Store, TaskQuery
 from backburner.stores import open_store
 from backburner.testing.processes import Start, running
 from backburner.testing.store.base import new_task
+from tests.stores.small_disks import small_disk_in
 
 CLOCK = SystemClock()
 
@@ -57,14 +58,8 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk_in(tmp_path, megabytes=2) as disk:
+        yield disk
 
 
 def test_a_full_disk_is_a_clear_error_loses_nothing_and_is_over_when_there_is_space(small_disk: Path) -> None:
@@ -353,6 +348,7 @@ import os, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from backburner.stores import open_store
 from backburner.task import NewTask, new_task_id
+from tests.stores.small_disks import small_disk_in
 
 store = open_store(sys.argv[1])
 

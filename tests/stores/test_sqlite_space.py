@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +22,7 @@ from backburner.stores.statements import migrations
 from backburner.task import LogLine
 from backburner.testing import FakeClock
 from backburner.testing.store.base import QUEUE, new_task
+from tests.stores.small_disks import small_disk_in
 
 pytestmark = pytest.mark.slow
 
@@ -159,14 +158,8 @@ def test_a_file_of_an_earlier_release_keeps_its_size_until_it_is_compacted(path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of six megabytes."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a small file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk_in(tmp_path, megabytes=6) as disk:
+        yield disk
 
 
 def test_pruning_works_on_a_disk_that_is_nearly_full(small_disk: Path) -> None:

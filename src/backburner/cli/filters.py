@@ -19,34 +19,55 @@ if TYPE_CHECKING:
 
 _PAGE = 500
 
-States = Annotated[
-    list[str] | None,
-    typer.Option("--state", metavar="STATE", help="May be repeated", autocompletion=complete_state),
-]
-Active = Annotated[bool, typer.Option("--active", help="Only tasks that are not finished")]
-Tool = Annotated[
-    str | None,
-    typer.Option("--tool", metavar="NAME", help="Tasks of this tool", autocompletion=complete_tool),
-]
-Tags = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="With any of these tags; may be repeated")
-]
-Parent = Annotated[str | None, typer.Option(metavar="TASK_ID", help="Tasks that this one started")]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="Submitted in the last 10m, 2h, 3d …, or after a local time as 2026-02-05T14:30"
+#: The options of a verb that is `filtered`, and what they are where they are not given.
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "states": (
+        Annotated[
+            list[str] | None,
+            typer.Option("--state", metavar="STATE", help="May be repeated", autocompletion=complete_state),
+        ],
+        None,
     ),
-]
+    "active": (Annotated[bool, typer.Option("--active", help="Only tasks that are not finished")], False),
+    "tool": (
+        Annotated[
+            str | None,
+            typer.Option("--tool", metavar="NAME", help="Tasks of this tool", autocompletion=complete_tool),
+        ],
+        None,
+    ),
+    "tags": (
+        Annotated[
+            list[str] | None,
+            typer.Option("--tag", metavar="TAG", help="With any of these tags; may be repeated"),
+        ],
+        None,
+    ),
+    "parent": (
+        Annotated[str | None, typer.Option(metavar="TASK_ID", help="Tasks that this one started")],
+        None,
+    ),
+    "since": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="TIME",
+                help="Submitted in the last 10m, 2h, 3d …, or after a local time as 2026-02-05T14:30",
+            ),
+        ],
+        None,
+    ),
+}
 
 
 def filters(
-    states: list[str] | None,
-    active: bool,
-    tool: str | None,
-    tags: list[str] | None,
-    parent: str | None,
-    since: str | None,
+    *,
+    states: list[str] | None = None,
+    active: bool = False,
+    tool: str | None = None,
+    tags: list[str] | None = None,
+    parent: str | None = None,
+    since: str | None = None,
 ) -> dict[str, Any]:
     """What `TaskService.list` takes, of the options that were given and of no other."""
     wanted = [*(states or ()), *([state for state in State if state not in TERMINAL] if active else ())]

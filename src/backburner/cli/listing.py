@@ -11,7 +11,6 @@ import typer
 from ..lifecycle import State
 from ..short_names import owner_name, short_id
 from ..terminal_text import printable
-from .filters import Active, Parent, Since, States, Tags, Tool, filters
 from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .records import status_record
@@ -38,23 +37,19 @@ def add_to(app: typer.Typer) -> None:
             "backburner ls --state failed --state timed_out --since 1d",
             "backburner ls --tool relax --tag project:screening --json | jq -r '.tasks[].task_id'",
         ],
+        filtered=True,
     )(list_tasks)
 
 
 def list_tasks(
     place: Place,
-    states: States = None,
-    active: Active = False,
-    tool: Tool = None,
-    tags: Tags = None,
-    parent: Parent = None,
-    since: Since = None,
+    chosen: dict[str, Any],
     limit: Annotated[int, typer.Option("--limit", "-n", help="At most so many")] = 20,
     cursor: Annotated[str | None, typer.Option(help="Go on where a page ended (next_cursor)")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show what changes")] = False,
 ) -> None:
     """List tasks, newest first."""
-    chosen = {**filters(states, active, tool, tags, parent, since), "limit": limit, "cursor": cursor}
+    chosen |= {"limit": limit, "cursor": cursor}
     if watch and not place.as_json:
         _watch(place, chosen)
         return

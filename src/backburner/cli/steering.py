@@ -12,7 +12,7 @@ from ..errors import NotAllowedNow, TaskNotFound
 from ..lifecycle import TERMINAL, State
 from ..terminal_text import printable
 from .completion import complete_task_id
-from .filters import Active, Parent, Since, States, Tags, Tool, every_task, filters
+from .filters import every_task
 from .live_workers import say_if_nobody_works
 from .output import age, cell, print_json, say, show, state_cell, table
 from .place import Place
@@ -42,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner cancel --state queued --tool relax --dry-run",
             "backburner cancel --active --yes",
         ],
+        filtered=True,
     )(cancel)
     verb(
         app,
@@ -49,19 +50,16 @@ def add_to(app: typer.Typer) -> None:
             "backburner retry tsk_01J8WQ6JY7 -t lab.py",
             "backburner retry --state failed --since 1h --yes",
         ],
+        filtered=True,
+        without=["active"],
     )(retry)
 
 
 def cancel(
     place: Place,
+    chosen: dict[str, Any],
     task_ids: TaskIds = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Kept with the task")] = None,
-    states: States = None,
-    active: Active = False,
-    tool: Tool = None,
-    tags: Tags = None,
-    parent: Parent = None,
-    since: Since = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -71,7 +69,6 @@ def cancel(
     tool is told first, and killed if it does not end within supervisor.cancel_grace_s. With --json there is
     a line of JSON for each task.
     """
-    chosen = filters(states, active, tool, tags, parent, since)
     unfinished = [state for state in State if state not in TERMINAL]
     for task_id in _chosen(place, "cancel", task_ids, chosen, unfinished, yes=yes, dry_run=dry_run):
         status = place.service.cancel(task_id, owner=place.owner, reason=reason)
@@ -84,12 +81,8 @@ def cancel(
 
 def retry(
     place: Place,
+    chosen: dict[str, Any],
     task_ids: TaskIds = None,
-    states: States = None,
-    tool: Tool = None,
-    tags: Tags = None,
-    parent: Parent = None,
-    since: Since = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -98,7 +91,6 @@ def retry(
     Name them, or choose them by a filter: then all that fit, and that failed or timed out if no state is
     named. With --json there is the task, or of several a line of JSON for each.
     """
-    chosen = filters(states, False, tool, tags, parent, since)
     ids = _chosen(place, "retry", task_ids, chosen, _WENT_WRONG, yes=yes, dry_run=dry_run)
     one = task_ids is not None and len(task_ids) == 1
     status: TaskStatus | None = None

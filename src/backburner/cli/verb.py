@@ -11,6 +11,7 @@ import typer
 
 from ..task import LOCAL_OWNER
 from .completion import complete_task_id
+from .filters import OPTIONS, filters
 from .place import Place, Where, opened
 
 PANEL = "Where to look"
@@ -75,21 +76,25 @@ def verb(
     tools: bool = False,
     create: bool = False,
     panel: str = "Tasks",
+    filtered: bool = False,
     without: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a function to `app`, with the common options but those in `without`.
+    """Add a function to `app`, with the common options and, if `filtered`, filters, but those in `without`.
 
     A first parameter `place` gets the open Place; `where` gets what the options say, unopened.
+    The second of a `filtered` verb, `chosen`, gets what `TaskService.list` takes.
     A verb without `owner` is the operator's. Parameters in `_IDS` get whole task ids.
     `tools` and `create` are for `open_place`. The examples are part of the verb's help.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
-        common = [
+        own = [one for one in own if one.name != "chosen"]
+        choosing = [key for key in OPTIONS if filtered and key not in without]
+        shared = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for key, (annotation, default) in _COMMON.items()
-            if key not in without
+            for key, (annotation, default) in {**OPTIONS, **_COMMON}.items()
+            if key in choosing or (key in _COMMON and key not in without)
         ]
 
         def run(**given: Any) -> None:
@@ -105,9 +110,12 @@ def verb(
                 function(where, **given)
                 return
             with opened(where, tools=tools, create=create) as place:
-                function(place, **{key: _whole(place, key, value) for key, value in given.items()})
+                given = {key: _whole(place, key, value) for key, value in given.items()}
+                if filtered:
+                    given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
+                function(place, **given)
 
-        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + common
+        parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__name__ = function.__name__

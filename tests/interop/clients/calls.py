@@ -37,11 +37,11 @@ class Heard:
     def __init__(self) -> None:
         self.said: dict[str, list[Any]] = {"progress": [], "logs": []}
 
-    def progress(self, progress: float, total: float | None, message: str | None) -> None:
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.said["progress"].append([progress, total, message])
 
-    def log(self, level: str, logger: str | None, data: Any) -> None:
-        self.said["logs"].append([level, logger, data])
+    async def log(self, params: Any) -> None:
+        self.said["logs"].append([params.level, params.logger, params.data])
 
     def taken(self) -> dict[str, list[Any]]:
         said, self.said = self.said, {"progress": [], "logs": []}

@@ -22,18 +22,12 @@ async def main() -> None:
     logging.disable(logging.WARNING)
     heard = Heard()
 
-    async def logged(params: Any) -> None:
-        heard.log(params.level, params.logger, params.data)
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        heard.progress(progress, total, message)
-
     async def call(asked: Call, as_task: bool) -> Any:
-        handler = None if as_task else progressed
+        handler = None if as_task else heard.progress
         return await client.call_tool_mcp(asked.tool, asked.arguments, handler, meta=META)
 
     transport = StreamableHttpTransport(make_calls.url, headers=HEADERS)
-    options: Any = {"log_handler": logged, "client_info": types.Implementation(**CLIENT)}
+    options: Any = {"log_handler": heard.log, "client_info": types.Implementation(**CLIENT)}
     async with Client(transport, **options) as client:
         await client.list_tools()
         await make_calls(call, heard)

@@ -16,21 +16,15 @@ from tests.interop.clients.calls import CLIENT, HEADERS, META, Call, Heard, make
 async def main() -> None:
     heard = Heard()
 
-    async def logged(params: Any) -> None:
-        heard.log(params.level, params.logger, params.data)
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        heard.progress(progress, total, message)
-
     async def call(asked: Call, as_task: bool) -> Any:
         if not as_task:
-            return await session.call_tool(asked.tool, asked.arguments, None, progressed, meta=META)
+            return await session.call_tool(asked.tool, asked.arguments, None, heard.progress, meta=META)
         made = await session.experimental.call_tool_as_task(
             asked.tool, asked.arguments, ttl=60_000, meta=META
         )
         return await session.experimental.get_task_result(made.task.taskId, types.CallToolResult)
 
-    options: Any = {"logging_callback": logged, "client_info": types.Implementation(**CLIENT)}
+    options: Any = {"logging_callback": heard.log, "client_info": types.Implementation(**CLIENT)}
     async with (
         streamablehttp_client(make_calls.url, headers=HEADERS) as (reads, writes, _),
         ClientSession(reads, writes, **options) as session,

@@ -57,22 +57,16 @@ class TasksExtension(ClientExtension):
 async def main() -> None:
     heard = Heard()
 
-    async def logged(params: Any) -> None:
-        heard.log(params.level, params.logger, params.data)
-
-    async def progressed(progress: float, total: float | None, message: str | None) -> None:
-        heard.progress(progress, total, message)
-
     async def call(asked: Call, as_task: bool) -> Any:
         return await client.call_tool(
-            asked.tool, asked.arguments, None, None if as_task else progressed, meta=META
+            asked.tool, asked.arguments, None, None if as_task else heard.progress, meta=META
         )
 
     async with httpx2.AsyncClient(headers=HEADERS, timeout=60) as http:
         client = Client(
             streamable_http_client(make_calls.url, http_client=http),
             mode="2026-07-28",
-            logging_callback=logged,
+            logging_callback=heard.log,
             client_info=types.Implementation(**CLIENT),
             extensions=[TasksExtension()] if sys.argv[1] == "task" else [],
         )

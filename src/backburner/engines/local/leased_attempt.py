@@ -99,24 +99,14 @@ class LeasedAttempt:
         self, tasks_folder: Path, limits: LimitSettings, worker_number: int, *, last: bool
     ) -> Assignment:
         """What its runner is told; it may be the `last` that it gets."""
-        task = self.lease.task
-        return Assignment(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            owner=task.owner,
-            tool_name=task.tool_name,
-            inputs=task.inputs or {},
-            checkpoint=self.lease.checkpoint,
+        resources = self.lease.task.resources
+        return Assignment.of(
+            self.lease,
+            tasks_folder,
+            limits,
             timeout_at=self.timeout_at,
-            tags=task.tags,
-            meta=task.meta,
-            answers=task.answers,
-            caller=task.caller,
-            resources=task.resources,
-            folder=str(tasks_folder / task.task_id),
-            max_result_bytes=limits.max_result_bytes,
-            max_checkpoint_bytes=limits.max_checkpoint_bytes,
-            cpus=choose_cpus(task.resources.cpu, worker_number),
+            resources=resources,
+            cpus=choose_cpus(resources.cpu, worker_number),
             last=last,
         )
 

@@ -145,24 +145,8 @@ class _Attempt:
 
     def _assignment(self) -> Assignment:
         """As a runner gets it, but for limits: they would be the test's own."""
-        task, limits = self._lease.task, self._app.settings.limits
-        return Assignment(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            owner=task.owner,
-            tool_name=task.tool_name,
-            inputs=task.inputs or {},
-            checkpoint=self._lease.checkpoint,
-            timeout_at=None,
-            tags=task.tags,
-            meta=task.meta,
-            answers=task.answers,
-            caller=task.caller,
-            resources=Resources(),
-            folder=str(tasks_folder(self._app.data_dir) / task.task_id),
-            max_result_bytes=limits.max_result_bytes,
-            max_checkpoint_bytes=limits.max_checkpoint_bytes,
-        )
+        folder, limits = tasks_folder(self._app.data_dir), self._app.settings.limits
+        return Assignment.of(self._lease, folder, limits, timeout_at=None, resources=Resources())
 
     def _report(self, *changes: Change) -> None:
         self._app.store.report(self._lease, *changes)
