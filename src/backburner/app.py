@@ -23,8 +23,9 @@ from .folders import tasks_folder
 from .service import TaskService
 from .store import Store
 from .stores import open_store, store_is_there
+from .submission import Submission
 from .target import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_loading
-from .task import Task
+from .task import NewTask, Task
 from .tools import Registry, ToolSpec, tool_from_function
 
 if TYPE_CHECKING:
@@ -217,8 +218,16 @@ class Backburner:
             target=self.target,
             launch=cache(self.launch),
             tasks_folder=tasks_folder(self.data_dir),
+            keep=self._hand_in,
             on_submit=self._ring,
         )
+
+    def _hand_in(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        """Let who works on tasks keep it too. Where there is no engine, that is said when it is rung for."""
+        try:
+            return self.engine.keep(new, queue_cap)
+        except BackburnerError:
+            return None
 
     def _ring(self, task: Task) -> None:
         """Get somebody to work on a task. It is kept already, so what goes wrong here is not its caller's."""

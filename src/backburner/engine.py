@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .task import Task
+from .submission import Submission
+from .task import NewTask, Task
 
 
 class Engine(Protocol):
@@ -14,6 +15,14 @@ class Engine(Protocol):
 
     def start(self) -> None:
         """Make sure that somebody will work; harmless when called again."""
+        ...
+
+    def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        """Have a new task kept, as `Store.submit` would, by who will work on it; it is on disk then.
+
+        None where that cannot be now. The caller then has the store keep it, under the same id: it may be
+        there already.
+        """
         ...
 
     def submit(self, task: Task) -> None:

@@ -24,6 +24,7 @@ from .estimate import Estimator, ExpectedRuntime, eta_s, hint, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
+from .submission import Submission
 from .task import (
     LOCAL_OWNER,
     Answer,
@@ -113,6 +114,7 @@ class TaskService:
         target: str = "",
         launch: Callable[[], str] = str,
         tasks_folder: Path | None = None,
+        keep: Callable[[NewTask, int | None], Submission | None] = lambda new, queue_cap: None,
         on_submit: Callable[[Task], None] = lambda task: None,
     ) -> None:
         from .aio import AsyncTaskService
@@ -125,7 +127,7 @@ class TaskService:
         self._clock = clock or SystemClock()
         self._target, self._launch = target, launch
         self._tasks_folder = tasks_folder
-        self._on_submit = on_submit
+        self._keep, self._on_submit = keep, on_submit
         self._estimator = Estimator(store, lambda: [spec.name for spec in tools], settings.default_estimate_s)
 
     # -- submitting
@@ -142,7 +144,8 @@ class TaskService:
     def submit_request(self, request: TaskRequest) -> TaskStatus:
         """As `submit`, of a request that is made already."""
         new = self._new_task(request, self.tools.get(request.tool_name))
-        submission = self.store.submit(new, queue_cap=self.settings.queues[new.queue].max_length)
+        queue_cap = self.settings.queues[new.queue].max_length
+        submission = self._keep(new, queue_cap) or self.store.submit(new, queue_cap=queue_cap)
         if submission.created:
             self._on_submit(submission.task)
         return self._view(submission.task, submission.position, created=submission.created)

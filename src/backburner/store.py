@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from .lifecycle import State
 from .reports import Change
+from .submission import Submission
 from .task import (
     Artifact,
     Attempt,
@@ -26,15 +27,6 @@ from .task import (
 )
 
 # -- what verbs take and give --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What became of a submit. `position` counts the tasks ahead in the queue, and this one."""
-
-    task: Task
-    created: bool
-    position: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +62,30 @@ class Lease:
     @property
     def attempt(self) -> int:
         return self.task.attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Workers of one queue that want a task each."""
+
+    queue: str
+    workers: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What came of a supervisor's turn.
+
+    Reports that were `lost`, since another has the attempt; what each submission became, None for one that
+    was refused; the leases for each wish. A queue may have more where `topics` names it, and some task
+    becomes ready by itself in `ready_in_ms`.
+    """
+
+    lost: Sequence[Lease]
+    submitted: Sequence[Submission | None]
+    leases: Sequence[Sequence[Lease]]
+    topics: Collection[str] = ()
+    ready_in_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +290,21 @@ class Store(Protocol):
 
     def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
         """Many reports in one commit. Gives back the leases that are lost; their reports changed nothing."""
+        ...
+
+    def take_turn(
+        self,
+        reports: Sequence[tuple[Lease, Sequence[Change]]] = (),
+        submissions: Sequence[tuple[NewTask, int | None]] = (),
+        wishes: Sequence[Wish] = (),
+        *,
+        fair: bool = False,
+        watch: Watch | None = None,
+    ) -> Turn:
+        """As `report_all`, then `submit` for each with its `queue_cap`, then `claim`, all in one commit.
+
+        `watch`, of the same store, need not hear of it: the turn says it.
+        """
         ...
 
     def heartbeat(self, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:

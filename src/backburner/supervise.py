@@ -60,9 +60,9 @@ def supervise(
             return
         tenure = Tenure(lock, held, supervisor_id)
         try:
-            supervisor = Supervisor(
-                store, settings, data_dir, supervisor_id, AllQueues(store, settings, tenure)
-            )
+            watch = store.watch()
+            source = AllQueues(store, settings, tenure, watch)
+            supervisor = Supervisor(store, settings, data_dir, supervisor_id, source, watch)
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
             was_idle = supervisor.run(upkeep, warm=warm, on_ready=partial(on_ready, supervisor_id))
         finally:
@@ -83,7 +83,7 @@ def run_task(store: Store, settings: Settings, data_dir: Path, task: Task) -> bo
     """
     source = OneTask(store, task)
     supervisor_id = f"sup_{secrets.token_hex(4)}_{secrets.token_hex(4)}"
-    Supervisor(store, settings, data_dir, supervisor_id, source).run()
+    Supervisor(store, settings, data_dir, supervisor_id, source, store.watch()).run()
     return source.lease is not None
 
 

@@ -7,10 +7,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..errors import ArtifactNotFound, LeaseLost
+from ..errors import ArtifactNotFound, BackburnerError, LeaseLost
 from ..lifecycle import State
 from ..reports import Change
-from ..store import HeldLease, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
+from ..store import (
+    HeldLease,
+    Lease,
+    LeaseView,
+    QueueDepth,
+    Runtime,
+    TaskQuery,
+    Turn,
+    Watch,
+    Wish,
+)
+from ..submission import Submission
 from ..task import (
     Artifact,
     Attempt,
@@ -159,17 +170,25 @@ class SqlStore(ABC):
         self._write(lambda tx: working.report(tx, lease, changes))
 
     def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
-        def write(tx: Transaction) -> list[Lease]:
-            stale = []
-            for lease, changes in reports:
-                try:
-                    with tx.savepoint():
-                        working.report(tx, lease, changes)
-                except LeaseLost:
-                    stale.append(lease)
-            return stale
+        return self._write(lambda tx: _report_all(tx, reports))
 
-        return self._write(write)
+    def take_turn(
+        self,
+        reports: Sequence[tuple[Lease, Sequence[Change]]] = (),
+        submissions: Sequence[tuple[NewTask, int | None]] = (),
+        wishes: Sequence[Wish] = (),
+        *,
+        fair: bool = False,
+        watch: Watch | None = None,
+    ) -> Turn:
+        def write(tx: Transaction) -> Turn:
+            lost = _report_all(tx, reports)
+            submitted = [_submit(tx, new, queue_cap) for new, queue_cap in submissions]
+            leases = [working.claim(tx, [wish.queue], wish.workers, fair) for wish in wishes]
+            tx.is_known_to(watch)
+            return Turn(lost, submitted, leases, frozenset(tx.topics), working.ready_in_ms(tx))
+
+        return self._write(write, durable=bool(reports or submissions))
 
     def heartbeat(self, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
         return self._write(lambda tx: working.heartbeat(tx, leases, workers))
@@ -200,11 +219,7 @@ class SqlStore(ABC):
         return self._write(keeping.make_ready)
 
     def ready_in_ms(self) -> int | None:
-        def read(tx: Transaction) -> int | None:
-            row = tx.one("next_ready_at")
-            return None if row is None or row["ready_at"] is None else max(0, row["ready_at"] - tx.now)
-
-        return self._read(read)
+        return self._read(working.ready_in_ms)
 
     def time_out(self, overdue: Sequence[HeldLease]) -> list[str]:
         return self._write(lambda tx: keeping.time_out(tx, overdue))
@@ -231,3 +246,24 @@ class SqlStore(ABC):
 
     def _all(self, name: str, **parameters: Any) -> Sequence[Any]:
         return self._read(lambda tx: tx.all(name, **parameters))
+
+
+def _report_all(tx: Transaction, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
+    """Write the reports; the leases of those that came too late."""
+    stale = []
+    for lease, changes in reports:
+        try:
+            with tx.savepoint():
+                working.report(tx, lease, changes)
+        except LeaseLost:
+            stale.append(lease)
+    return stale
+
+
+def _submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission | None:
+    """Keep a task beside others, or leave no trace of it; None then."""
+    try:
+        with tx.savepoint():
+            return tasks.submit(tx, new, queue_cap)
+    except BackburnerError:
+        return None

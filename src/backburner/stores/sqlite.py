@@ -220,7 +220,7 @@ class SqliteStore(SqlStore):
                 raise StoreGone(store=self.url)
             run_jobs(tx, jobs)
         if tx.topics:
-            self._sockets.announce(tx.topics)
+            self._sockets.announce(tx.topics, tx.known)
 
     def _identity(self) -> tuple[int, int] | None:
         """Which file is at the store's path: what is written to another one would be lost."""

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
 from ..lifecycle import TERMINAL, Signal, State, next_state
-from ..store import Submission, TaskQuery
+from ..store import TaskQuery
+from ..submission import Submission, as_submitted
 from ..task import NewTask, Task, TaskHead, first_task_id
 from . import rows
 from .transaction import Row, Transaction
@@ -72,40 +73,6 @@ def _same_submission(tx: Transaction, new: NewTask) -> Submission | None:
         raise IdempotencyConflict(key=key, task_id=same["task_id"])
     task = get(tx, same["task_id"])
     return Submission(task, created=False, position=position(tx, task, 500))
-
-
-def as_submitted(new: NewTask, seq: int) -> Task:
-    return Task(
-        seq=seq,
-        task_id=new.task_id,
-        owner=new.owner,
-        tool_name=new.tool_name,
-        target=new.target,
-        launch=new.launch,
-        queue=new.queue,
-        state=State.QUEUED,
-        priority=new.priority,
-        submitted_at=new.submitted_at,
-        updated_at=new.submitted_at,
-        max_attempts=new.retry.max_attempts,
-        retry=new.retry,
-        resources=new.resources,
-        inputs=rows.decode(new.inputs_json),
-        tags=new.tags,
-        ttl_s=new.ttl_s,
-        idempotency_key=new.idempotency_key,
-        external_id=new.external_id,
-        parent_id=new.parent_id,
-        hint_s=new.hint_s,
-        estimate_s=new.estimate_s,
-        traceparent=new.traceparent,
-        isolation=new.isolation,
-        result_kind=new.result_kind,
-        answers=new.answers,
-        caller=new.caller,
-        meta=new.meta,
-        expires_at=new.expires_at,
-    )
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .. import json_text
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State
+from ..store import Watch
 
 T = TypeVar("T")
 
@@ -35,6 +36,12 @@ class Transaction:
         self._statements = statements
         self.now = now
         self.topics: set[str] = set()
+        self.known: tuple[Watch, frozenset[str]] | None = None
+
+    def is_known_to(self, watch: Watch | None) -> None:
+        """Who hears by this watch knows of all that is written so far."""
+        if watch is not None:
+            self.known = watch, frozenset(self.topics)
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
         rows: list[Row] = self._connection.execute(self._statements[name], parameters).fetchall()

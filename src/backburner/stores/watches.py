@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..folders import make_private
-from ..store import ANYTHING
+from ..store import ANYTHING, Watch
 
-_LARGEST = 32_000
+#: Small enough that what a listener has not read yet fits into what one sender may have under way.
+_LARGEST = 8_000
 _POLL_S = 0.2
 #: Linux keeps as few as ten unread datagrams; from so many on, some may have been lost.
 _MAY_HAVE_OVERFLOWED = 8
@@ -85,32 +86,55 @@ class SocketFolder:
         """Never fails: where the folder cannot be made, `listen` says so."""
         self._folder = folder
         self._fd = -1
+        self._senders: dict[str, socket.socket] = {}
         self._lock = threading.Lock()
         with contextlib.suppress(OSError):
             self._renew()
 
-    def announce(self, topics: set[str]) -> None:
-        """Tell every listener; never blocks and never fails, for what is announced is committed already."""
-        message = "\n".join(topics).encode()
-        if len(message) > _LARGEST:
-            message = ANYTHING.encode()
+    def announce(self, topics: set[str], known: tuple[Watch, frozenset[str]] | None = None) -> None:
+        """Tell every listener, but one what is `known` to it already.
+
+        It never blocks and never fails, for what is announced is committed already.
+        """
         with self._lock, contextlib.suppress(OSError):
             self._renew()
-            for name in os.listdir(self._fd):
-                self._send(message, name)
+            names = os.listdir(self._fd)
+            for gone in self._senders.keys() - names:
+                self._senders.pop(gone).close()
+            knowing = known[0].name if known is not None and isinstance(known[0], SocketWatch) else None
+            message = _message(topics)
+            for name in names:
+                if name != knowing:
+                    self._send(message, name)
+                elif known is not None and not topics <= known[1]:
+                    self._send(_message(topics - known[1]), name)
 
     def _send(self, message: bytes, name: str) -> None:
-        # Unread messages count against the socket that sent them. With one for each listener, those that
-        # nobody reads do not use up what the others' need.
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        try:
+            if name not in self._senders:
+                self._senders[name] = self._sender(name)
+            self._senders[name].send(message)
+        except ConnectionRefusedError:
+            if (sender := self._senders.pop(name, None)) is not None:
+                sender.close()
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self._fd)
+        except OSError:
+            return  # full: its owner will see that it may have missed something
+
+    def _sender(self, name: str) -> socket.socket:
+        """Unread messages count against the socket that sent them.
+
+        With one for each listener, those that nobody reads do not use up what the others' need.
+        """
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
             sender.setblocking(False)
-            try:
-                sender.sendto(message, self._address(name))
-            except ConnectionRefusedError:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=self._fd)
-            except OSError:
-                return  # full: its owner will see that it may have missed something
+            sender.connect(self._address(name))
+        except BaseException:
+            sender.close()
+            raise
+        return sender
 
     def listen(self) -> SocketWatch:
         """Raises OSError where sockets cannot be made, as on some network file systems."""
@@ -147,10 +171,17 @@ class SocketFolder:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        while self._senders:
+            self._senders.popitem()[1].close()
 
     def close(self) -> None:
         with self._lock:
             self._let_go()
+
+
+def _message(topics: set[str]) -> bytes:
+    message = "\n".join(topics).encode()
+    return message if len(message) <= _LARGEST else ANYTHING.encode()
 
 
 def _same_file(path: Path, fd: int) -> bool:
@@ -169,6 +200,10 @@ class SocketWatch:
         self._listener, self._path = folder.bind()
         self._poll = select.epoll()
         self._poll.register(self._listener, select.EPOLLIN)
+
+    @property
+    def name(self) -> str:
+        return self._path.name
 
     def fileno(self) -> int:
         return self._poll.fileno()

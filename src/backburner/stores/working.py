@@ -66,6 +66,12 @@ def make_ready(tx: Transaction) -> list[str]:
     return [row["task_id"] for row in ready]
 
 
+def ready_in_ms(tx: Transaction) -> int | None:
+    """How long it is until a task becomes ready by itself; None when none does."""
+    row = tx.one("next_ready_at")
+    return None if row is None or row["ready_at"] is None else max(0, row["ready_at"] - tx.now)
+
+
 def _first_come(tx: Transaction, queue: str, n: int) -> list[Row]:
     return tx.all("ready_tasks", queue=queue, limit=n)
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from ...config import Settings
-from ...errors import StoreError
 from ...reports import HandedBack
-from ...store import ANYTHING
+from ...store import ANYTHING, Turn, Wish
 from .dispatch import Dispatch
 from .leased_attempt import LeasedAttempt
 from .pace import AHEAD_WAITS_MS, Pace
-from .store_outage import StoreOutage
 from .task_log import TaskLog
 from .timers import Timers
 from .work_source import WorkSource
-from .worker_slot import WorkerSlot
 from .workers import Workers
 
 
@@ -33,7 +29,6 @@ class Claiming:
         dispatch: Dispatch,
         timers: Timers,
         pace: Pace,
-        outage: StoreOutage,
         settings: Settings,
     ) -> None:
         self._source = source
@@ -41,9 +36,10 @@ class Claiming:
         self._dispatch = dispatch
         self._timers = timers
         self._pace = pace
-        self._outage = outage
         self._max_log_bytes = settings.limits.max_log_bytes
         self._queues = set(source.slots)
+        self._by_id = {worker.worker_id: worker for worker in workers}
+        self._by_queue = {queue: [one for one in workers if one.queue == queue] for queue in self._queues}
         self._claimable = set(self._queues)
         self._deep: set[str] = set()  # where the last claim found as many tasks as it asked for
 
@@ -53,51 +49,52 @@ class Claiming:
             if ANYTHING in topics or f"queue:{queue}" in topics:
                 self._claimable.add(queue)
 
+    def handed_in(self, queues: Iterable[str]) -> None:
+        """There are tasks in these queues with the next turn."""
+        self._claimable |= self._queues.intersection(queues)
+
     def stop(self) -> None:
         """Claim no more."""
         self._queues.clear()
         self._claimable.clear()
 
-    def claim(self, now: int) -> None:
-        """Lease for every worker that has room, and let it begin."""
+    def wishes(self, now: int) -> list[Wish]:
+        """For which workers there should be tasks: those that have room, where there may be any.
+
+        A worker is named once for each task that it has room for, and those that are free come first:
+        they get the best tasks.
+        """
         if self._timers.due("claim", now):
             self._claimable |= self._queues
-        back_at = self._outage.until(now)
-        if back_at is not None:
-            self._timers.soon("claim", back_at)
-            return
-        for queue in list(self._claimable):
+        wishes = []
+        for queue in self._claimable:
             room = self._pace.room(queue)
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
-            ours = [worker for worker in self._workers if worker.queue == queue]
-            wanting = [worker for worker in ours[self._source.taken(queue) :] if worker.load <= most]
+            ours = self._by_queue[queue][self._source.taken(queue) :]
+            wanting = [worker for worker in ours if worker.load <= most]
             if wanting:
-                self._claim(queue, wanting, room, now)
+                rounds = range(room)
+                names = [one.worker_id for place in rounds for one in wanting if one.load <= place]
+                wishes.append(Wish(queue, names))
+        return wishes
 
-    def _claim(self, queue: str, wanting: list[WorkerSlot], room: int, now: int) -> None:
-        """The best tasks go to the workers that are free; what there is for them besides comes after."""
-        by_id = {worker.worker_id: worker for worker in wanting}
-        names = [name for place in range(room) for name, worker in by_id.items() if worker.load <= place]
-        try:
-            leases = self._source.claim(queue, names)
-        except StoreError as error:
-            self._timers.soon("claim", self._outage.begin(error))
-            return
-        for lease in leases:
-            attempt = LeasedAttempt(lease, TaskLog(lease.last_log_seq, self._max_log_bytes))
-            by_id[lease.worker_id].backlog.append(attempt)
-        for worker in wanting:
-            self._dispatch.begin_next(worker)
-            if worker.backlog:
-                self._timers.soon("look", now + AHEAD_WAITS_MS)
-        if len(leases) == len(names):
-            self._deep.add(queue)
-        else:
-            self._deep.discard(queue)
-            self._claimable.discard(queue)
-            with contextlib.suppress(StoreError):
-                ready_in_ms = self._source.ready_in_ms()
-                self._timers.soon("claim", None if ready_in_ms is None else now + ready_in_ms)
+    def granted(self, wishes: Sequence[Wish], turn: Turn, now: int) -> None:
+        """Let the workers begin with what was leased for them."""
+        for wish, leases in zip(wishes, turn.leases, strict=True):
+            for lease in leases:
+                worker = self._by_id[lease.worker_id]
+                worker.backlog.append(LeasedAttempt(lease, TaskLog(lease.last_log_seq, self._max_log_bytes)))
+            for name in dict.fromkeys(lease.worker_id for lease in leases):
+                self._dispatch.begin_next(self._by_id[name])
+                if self._by_id[name].backlog:
+                    self._timers.soon("look", now + AHEAD_WAITS_MS)
+            if len(leases) == len(wish.workers):
+                self._deep.add(wish.queue)
+            else:
+                self._deep.discard(wish.queue)
+                self._claimable.discard(wish.queue)
+        if turn.ready_in_ms is not None:
+            self._timers.soon("claim", now + turn.ready_in_ms)
 
     def let_others_have(self, now: int) -> None:
         """Hand back what was leased ahead and now waits behind a task that turns out to be slow."""

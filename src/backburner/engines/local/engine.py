@@ -17,7 +17,9 @@ from pathlib import Path
 from ...config import Settings
 from ...errors import EngineError
 from ...store import Store
-from ...task import Task
+from ...submission import Submission
+from ...task import NewTask, Task
+from .handing_in import HandingIn
 from .import_path import environment
 from .isolation import require
 from .silent_holder import SilentHolder
@@ -59,6 +61,7 @@ class LocalEngine:
         self._store = store
         self._launch = launch
         self._temporary = temporary
+        self._hand_in = HandingIn(data_dir, store)
         self._guard: threading.Thread | None = None
         self._starting = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -89,12 +92,16 @@ class LocalEngine:
         if self._error is not None:
             raise self._error
 
+    def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        return self._hand_in(new, queue_cap)
+
     def submit(self, task: Task) -> None:
         if self._guard is None:
             self.start()
         self._needed.set()
 
     def stop(self) -> None:
+        self._hand_in.close()
         self._stopped.set()
         self._needed.set()
         if self._temporary and self._guard is not None:

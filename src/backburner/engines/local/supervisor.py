@@ -19,13 +19,14 @@ from ...config import Settings
 from ...errors import StoreError, StoreRefused
 from ...folders import tasks_folder
 from ...reports import Change, Failed
-from ...store import Store
+from ...store import Store, Watch, Wish
 from ...task import TaskError
 from .background import BackgroundWork, FolderRemoval
 from .claiming import Claiming
 from .complaint import Complaint
 from .dispatch import Dispatch
 from .hold import Hold
+from .intake import HandedIn, Intake
 from .isolation import Isolation
 from .leased_attempt import Report
 from .leases import Leases
@@ -48,19 +49,28 @@ class Supervisor:
     """Runs the tasks of a source on this host until it is told to stop, or the source is over."""
 
     def __init__(
-        self, store: Store, settings: Settings, data_dir: Path, supervisor_id: str, source: WorkSource
+        self,
+        store: Store,
+        settings: Settings,
+        data_dir: Path,
+        supervisor_id: str,
+        source: WorkSource,
+        watch: Watch,
     ) -> None:
+        """`watch` is closed at the end."""
         self._store = store
         self._id = supervisor_id
         self._source = source
         self._selector = selectors.DefaultSelector()
-        self._watch = store.watch()
+        self._watch = watch
+        self._intake = Intake(data_dir, store.url, self._selector)
         self._clock = clock = SystemClock()
         self._timers = timers = Timers()
         self._removal = removal = FolderRemoval()
         self._complaint = Complaint(data_dir, supervisor_id)
-        outage, pace, folder = StoreOutage(clock), Pace(), tasks_folder(data_dir)
-        self._batch = batch = WriteBatch(self._report_all, self._fail_instead, timers, outage, clock)
+        pace, folder = Pace(), tasks_folder(data_dir)
+        self._outage = outage = StoreOutage(clock)
+        self._batch = batch = WriteBatch(self._write_all, self._fail_instead, timers, outage, clock)
         self._watchdog = watchdog = Watchdog(clock)
         self._hold = hold = Hold(counts_sleep=store.shared)
         isolation = Isolation(settings, store.url, data_dir)
@@ -70,9 +80,11 @@ class Supervisor:
         self._dispatch = dispatch = Dispatch(workers, batch, timers, pace, removal, clock, settings, folder)
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
-        self._claiming = Claiming(source, workers, dispatch, timers, pace, outage, settings)
+        self._claiming = Claiming(source, workers, dispatch, timers, pace, settings)
         self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, clock, settings)
         self._fenced = self._superseded = False
+        self._handed_in: list[HandedIn] = []
+        self._wishes: list[Wish] = []
 
     def run(
         self,
@@ -94,6 +106,8 @@ class Supervisor:
                 self._source.take_over()
                 self._leases.heartbeat(self._clock.steady_ms())
                 self._selector.register(self._watch, selectors.EVENT_READ, self._hear)
+                if self._source.takes_in:
+                    self._intake.open()
                 for work in beside:
                     work.start()
                 on_ready()
@@ -133,32 +147,44 @@ class Supervisor:
             if self._source.is_handing_over():
                 self._timers.soon("look", now + _LOOK_FOR_SUCCESSOR_MS)
         if not self._hold.is_over:
-            self._take_more(now)
-        elif self._timers.due("claim", now):
-            pass  # the next heartbeat that arrives asks for it again
-        if self._timers.due("write", now):
-            self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
+            self._leases.let_go_on(now)
+            for worker in self._workers:  # one may be free since its attempt was stopped before it began
+                self._dispatch.begin_next(worker)
+        self._write(now)
 
-    def _take_more(self, now: int) -> None:
-        self._leases.let_go_on(now)
-        for worker in self._workers:  # one may be free since its attempt was stopped before it began
-            self._dispatch.begin_next(worker)
-        self._claiming.claim(now)
+    def _write(self, now: int) -> None:
+        """Write what is due, with what was handed in, and lease tasks for who is free: in one commit."""
+        back_at = self._outage.until(now)
+        if back_at is not None:
+            self._intake.decline()
+            self._timers.soon("claim", back_at)
+        may_take = back_at is None and not self._hold.is_over
+        self._handed_in = self._intake.take() if may_take else []
+        self._claiming.handed_in(one.new.queue for one in self._handed_in)
+        # A heartbeat that arrives asks for it again, if there is no hold now.
+        self._wishes = self._claiming.wishes(now) if may_take else []
+        if self._timers.due("write", now) or self._handed_in or self._wishes:
+            self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
 
     def _hear(self) -> None:
         topics = self._watch.drain()
         self._claiming.heard(topics)
         self._leases.heard(topics, self._clock.steady_ms())
 
-    def _report_all(self, reports: list[Report]) -> None:
+    def _write_all(self, reports: list[Report]) -> None:
+        (handed_in, self._handed_in), (wishes, self._wishes) = (self._handed_in, []), (self._wishes, [])
         try:
-            lost = self._store.report_all(reports)
+            turn = self._source.take_turn(reports, handed_in, wishes)
         except StoreError as error:
+            self._intake.decline(handed_in)
             self._complaint.refused(error)
             raise
         self._complaint.over()
-        for lease in lost:
+        self._intake.answer(handed_in, turn.submitted)
+        for lease in turn.lost:
             self._oversight.lose(lease)
+        self._claiming.heard(turn.topics)
+        self._claiming.granted(wishes, turn, self._clock.steady_ms())
 
     def _fail_instead(self, report: Report, refusal: StoreRefused) -> tuple[Report, Callable[[], object]]:
         """The store will never take this report, so its attempt fails, and is over for its runner too."""
@@ -168,6 +194,7 @@ class Supervisor:
         return (lease, failure), partial(self._oversight.lose, lease)
 
     def _drain(self) -> None:
+        self._intake.close()
         self._claiming.stop()
         self._oversight.drain(self._clock.steady_ms())
 
@@ -179,6 +206,7 @@ class Supervisor:
             self._drain()
             return
         now = self._clock.steady_ms()
+        self._intake.close()
         self._claiming.stop()
         self._oversight.retire(now)
         self._workers.retire()
@@ -197,6 +225,7 @@ class Supervisor:
         return self._source.is_over(self._clock.steady_ms() - self._dispatch.idle_since)
 
     def _end(self, beside: Sequence[BackgroundWork]) -> None:
+        self._intake.close()
         self._workers.close()
         for work in beside:
             work.stop()

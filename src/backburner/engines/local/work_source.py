@@ -9,9 +9,11 @@ from typing import Protocol
 
 from ...config import Settings
 from ...errors import StoreError
-from ...store import Lease, Store
+from ...store import Lease, Store, Turn, Watch, Wish
 from ...task import Task
 from . import linux
+from .intake import HandedIn
+from .leased_attempt import Report
 from .succession import Tenure
 
 log = logging.getLogger("backburner.supervisor")
@@ -33,12 +35,15 @@ class WorkSource(Protocol):
         """How many workers of a queue must rest, since one who has retired still works in their place."""
         ...
 
-    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
-        """The best tasks of a queue that are ready, at most one for each worker named."""
+    @property
+    def takes_in(self) -> bool:
+        """Whether others may hand their tasks in here."""
         ...
 
-    def ready_in_ms(self) -> int | None:
-        """How long it is until a task becomes ready by itself, if this is known."""
+    def take_turn(
+        self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
+    ) -> Turn:
+        """Write all of it in one commit, and lease the best tasks that are ready; see `Store.take_turn`."""
         ...
 
     def is_over(self, idle_ms: int) -> bool:
@@ -68,10 +73,14 @@ class AllQueues:
     For the one supervisor of this host and store: it holds the lock, in its `tenure`.
     """
 
-    def __init__(self, store: Store, settings: Settings, tenure: Tenure) -> None:
+    takes_in = True
+
+    def __init__(self, store: Store, settings: Settings, tenure: Tenure, watch: Watch) -> None:
+        """`watch` is by which its supervisor hears: it need not be told what it writes itself."""
         self._tenure = tenure
         self.slots = {name: queue.workers for name, queue in settings.queues.items() if queue.workers}
         self._store = store
+        self._watch = watch
         self._settings = settings
         self._taken: Counter[str] = Counter()
         self._retired: set[str] | None = None  # those that were there when this one began
@@ -110,11 +119,12 @@ class AllQueues:
     def taken(self, queue: str) -> int:
         return self._taken[queue]
 
-    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
-        return self._store.claim([queue], workers, fair=bool(self._settings.fair_share))
-
-    def ready_in_ms(self) -> int | None:
-        return self._store.ready_in_ms()
+    def take_turn(
+        self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
+    ) -> Turn:
+        new = [(one.new, one.queue_cap) for one in handed_in]
+        fair = bool(self._settings.fair_share)
+        return self._store.take_turn(reports, new, wishes, fair=fair, watch=self._watch)
 
     def is_over(self, idle_ms: int) -> bool:
         idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
@@ -140,6 +150,8 @@ class AllQueues:
 class OneTask:
     """One task, claimed once and by one worker. Dead supervisors are left to the one that holds the lock."""
 
+    takes_in = False
+
     def __init__(self, store: Store, task: Task) -> None:
         self.slots = {task.queue: 1}
         self.lease: Lease | None = None
@@ -152,15 +164,15 @@ class OneTask:
     def taken(self, queue: str) -> int:
         return 0
 
-    def claim(self, queue: str, workers: Sequence[str]) -> list[Lease]:
-        if self._claimed:
-            return []
-        self.lease = self._store.claim_task(self._task_id, workers[0])
-        self._claimed = True
-        return [] if self.lease is None else [self.lease]
-
-    def ready_in_ms(self) -> int | None:
-        return None
+    def take_turn(
+        self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
+    ) -> Turn:
+        lost = self._store.report_all(reports) if reports else []
+        if wishes and not self._claimed:
+            self.lease = self._store.claim_task(self._task_id, wishes[0].workers[0])
+            self._claimed = True
+            return Turn(lost, [], [[] if self.lease is None else [self.lease]])
+        return Turn(lost, [], [[] for _ in wishes])
 
     def is_over(self, idle_ms: int) -> bool:
         return self._claimed

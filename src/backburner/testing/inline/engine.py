@@ -31,7 +31,7 @@ from ...reports import (
     Succeeded,
 )
 from ...store import Lease
-from ...task import Artifact, InputRequest, LogLine, Progress, Resources, Task, TaskError
+from ...task import Artifact, InputRequest, LogLine, NewTask, Progress, Resources, Task, TaskError
 
 #: What is in an answer; None declines.
 Reply = Mapping[str, Any] | None
@@ -74,6 +74,9 @@ class InlineEngine:
         self._threads: dict[str, threading.Thread] = {}
 
     def start(self) -> None: ...
+
+    def keep(self, new: NewTask, queue_cap: int | None) -> None:
+        """The store keeps it."""
 
     def submit(self, task: Task) -> None:
         waits = self.waits

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = "claiming keeping racing reading reporting retrying steering submitting walk watching"
+_PARTS = "claiming keeping racing reading reporting retrying steering submitting turns walk watching"
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()))
 
 from .claiming import Claiming
@@ -17,12 +17,13 @@ from .reporting import Reporting
 from .retrying import Retrying
 from .steering import Steering
 from .submitting import Submitting
+from .turns import Turns
 from .walk import Walk
 from .watching import Watching
 
 
 class StoreContract(
-    Submitting, Reading, Claiming, Reporting, Retrying, Steering, Keeping, Watching, Racing, Walk
+    Submitting, Reading, Claiming, Reporting, Turns, Retrying, Steering, Keeping, Watching, Racing, Walk
 ):
     """What `backburner.store.Store` promises, as tests. Subclass it and say where an empty store is:
 

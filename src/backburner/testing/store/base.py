@@ -12,8 +12,9 @@ from ... import json_text
 from ...clock import Clock
 from ...reports import Asked, Registered, Started
 from ...retry import Retry
-from ...store import Lease, Store, Submission
+from ...store import Lease, Store
 from ...stores import open_store
+from ...submission import Submission
 from ...task import Artifact, InputRequest, NewTask, TaskError, new_task_id
 from ..clock import FakeClock
 
