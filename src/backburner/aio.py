@@ -20,6 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 16
+#: So many values, or a hundred characters for each of them, are few.
+_SMALL, _CHARS = 200, 100
 
 
 class AsyncTaskService:
@@ -41,10 +43,20 @@ class AsyncTaskService:
     async def submit(
         self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]
     ) -> TaskStatus:
-        return await self.run(self._service.submit, tool_name, inputs, **options)
+        return await self.submit_request(TaskRequest(tool_name, inputs, **options))
 
     async def submit_request(self, request: TaskRequest) -> TaskStatus:
-        return await self.run(self._service.submit_request, request)
+        """As TaskService.submit_request; where a supervisor lives, it takes no thread."""
+        service = self._service
+        if service.store.shared or not _is_small(request.inputs):
+            new = await self.run(service.admission.new_task, request)
+        else:
+            new = service.admission.new_task(request)
+        queue_cap = service.queue_cap(new)
+        submission = await service.hand_in_soon(new, queue_cap)
+        if submission is None:
+            return await self.run(service.keep, new)
+        return service.kept(submission)
 
     async def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
         return await self.run(self._service.status, task_id, owner=owner)
@@ -116,3 +128,19 @@ class AsyncTaskService:
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(wait=False)
+
+
+def _is_small(inputs: object) -> bool:
+    """Whether they are checked in no time: then it costs less than going to another thread for it."""
+    left, unseen = _SMALL, [inputs]
+    while unseen and left > 0:
+        value = unseen.pop()
+        if isinstance(value, Mapping):
+            unseen.extend(value.values())
+            left -= 1 + len(value)
+        elif isinstance(value, list | tuple):
+            left -= 1 + len(value)
+            unseen.extend(value[:left] if left > 0 else ())
+        elif isinstance(value, str):
+            left -= 1 + len(value) // _CHARS
+    return left > 0

@@ -218,7 +218,8 @@ class Backburner:
             target=self.target,
             launch=cache(self.launch),
             tasks_folder=tasks_folder(self.data_dir),
-            keep=self._hand_in,
+            hand_in=self._hand_in,
+            hand_in_soon=self._hand_in_soon,
             on_submit=self._ring,
         )
 
@@ -226,6 +227,12 @@ class Backburner:
         """Let who works on tasks keep it too. Where there is no engine, that is said when it is rung for."""
         try:
             return self.engine.keep(new, queue_cap)
+        except BackburnerError:
+            return None
+
+    async def _hand_in_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        try:
+            return await self.engine.keep_soon(new, queue_cap)
         except BackburnerError:
             return None
 

@@ -25,6 +25,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def keep_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        """As `keep`, for an event loop: it neither blocks nor takes a thread."""
+        ...
+
     def submit(self, task: Task) -> None:
         """Say that a task is ready. The task is in the store already, so nothing is lost if this fails."""
         ...

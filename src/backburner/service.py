@@ -7,35 +7,31 @@ request.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from . import json_text
+from .admission import Admission
 from .changes import Changes
 from .clock import Clock, SystemClock
 from .config import Settings
-from .errors import InvalidCursor, InvalidRequest, NotFinished, StoreError, TaskNotFound
-from .estimate import Estimator, ExpectedRuntime, eta_s, hint, poll_after_ms
+from .errors import InvalidCursor, NotFinished, StoreError, TaskNotFound
+from .estimate import Estimator, ExpectedRuntime, eta_s, poll_after_ms
 from .folders import remove_task_folder
 from .lifecycle import State
 from .store import Store, TaskQuery
 from .submission import Submission
 from .task import (
     LOCAL_OWNER,
-    Answer,
     Artifact,
     InputRequest,
     LogLine,
     NewTask,
-    Resources,
     Task,
     TaskHead,
-    new_task_id,
 )
 from .task_request import (
     MAX_KEY_CHARS,
@@ -45,20 +41,15 @@ from .task_request import (
     check_id,
     check_limit,
     check_optional,
-    check_priority,
-    check_queue,
-    check_resources,
-    check_size,
     check_states,
     check_tags,
     check_text,
     check_time,
-    check_ttl,
     deadline,
     log_cursor,
     log_seq,
 )
-from .tools import Registry, ToolSpec
+from .tools import Registry
 
 _MAX_PAGE, _MAX_LOG_PAGE = 500, 5000
 
@@ -101,6 +92,17 @@ class TaskResult:
     artifacts: Sequence[Artifact]
 
 
+#: How a task gets to who works on it and keeps it, too; None where nobody would have it.
+HandIn = Callable[[NewTask, int | None], Submission | None]
+HandInSoon = Callable[[NewTask, int | None], Awaitable[Submission | None]]
+
+
+def _to_nobody(new: NewTask, queue_cap: int | None) -> None: ...
+
+
+async def _to_nobody_soon(new: NewTask, queue_cap: int | None) -> None: ...
+
+
 class TaskService:
     """The rules, over one store. Every method is safe to call from many threads."""
 
@@ -114,7 +116,8 @@ class TaskService:
         target: str = "",
         launch: Callable[[], str] = str,
         tasks_folder: Path | None = None,
-        keep: Callable[[NewTask, int | None], Submission | None] = lambda new, queue_cap: None,
+        hand_in: HandIn = _to_nobody,
+        hand_in_soon: HandInSoon = _to_nobody_soon,
         on_submit: Callable[[Task], None] = lambda task: None,
     ) -> None:
         from .aio import AsyncTaskService
@@ -125,10 +128,11 @@ class TaskService:
         self.changes = Changes(store)
         self.aio = AsyncTaskService(self)
         self._clock = clock or SystemClock()
-        self._target, self._launch = target, launch
         self._tasks_folder = tasks_folder
-        self._keep, self._on_submit = keep, on_submit
+        self._hand_in, self.hand_in_soon = hand_in, hand_in_soon
+        self._on_submit = on_submit
         self._estimator = Estimator(store, lambda: [spec.name for spec in tools], settings.default_estimate_s)
+        self.admission = Admission(tools, settings, self._clock, self._estimator, target, launch)
 
     # -- submitting
 
@@ -143,86 +147,22 @@ class TaskService:
 
     def submit_request(self, request: TaskRequest) -> TaskStatus:
         """As `submit`, of a request that is made already."""
-        new = self._new_task(request, self.tools.get(request.tool_name))
-        queue_cap = self.settings.queues[new.queue].max_length
-        submission = self._keep(new, queue_cap) or self.store.submit(new, queue_cap=queue_cap)
+        return self.keep(self.admission.new_task(request))
+
+    def keep(self, new: NewTask) -> TaskStatus:
+        """Have a task kept that is made already; if it was kept before, it is not kept twice."""
+        queue_cap = self.queue_cap(new)
+        return self.kept(self._hand_in(new, queue_cap) or self.store.submit(new, queue_cap=queue_cap))
+
+    def queue_cap(self, new: NewTask) -> int:
+        """How many tasks may wait where this one would."""
+        return self.settings.queues[new.queue].max_length
+
+    def kept(self, submission: Submission) -> TaskStatus:
+        """A task is on disk: have it started, if it is new."""
         if submission.created:
             self._on_submit(submission.task)
         return self._view(submission.task, submission.position, created=submission.created)
-
-    def _new_task(self, request: TaskRequest, spec: ToolSpec) -> NewTask:
-        """The task that is asked for, checked, with what the tool and the settings say about the rest."""
-        settings, now = self.settings, self._clock.now_ms()
-        inputs_json = self._check_inputs(spec, request.inputs)
-        ttl_s = check_ttl(
-            request.ttl_s,
-            settings.retention.ttl_s if spec.ttl_s is None else spec.ttl_s,
-            settings.retention.max_ttl_s,
-        )
-        hint_s = hint(spec.estimate, request.inputs)
-        return NewTask(
-            task_id=new_task_id(now),
-            owner=check_text("owner", request.owner, MAX_KEY_CHARS),
-            tool_name=spec.name,
-            target=self._target,
-            launch=self._launch(),
-            inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
-            queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
-            submitted_at=now,
-            expires_at=now + int(ttl_s * 1000),
-            ttl_s=ttl_s,
-            priority=check_priority(request.priority),
-            tags=check_tags(request.tags),
-            share=self._share(request.owner, request.tags),
-            resources=self._limits(spec, request.resources),
-            retry=spec.kept_retry,
-            idempotency_key=check_optional("idempotency_key", request.idempotency_key),
-            external_id=check_optional("external_id", request.external_id),
-            parent_id=check_optional("parent_id", request.parent_id),
-            hint_s=hint_s,
-            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
-            traceparent=check_optional("traceparent", request.traceparent),
-            isolation=spec.isolation or settings.isolation.runners,
-            result_kind=spec.result_kind,
-            answers=request.answers,
-            caller=request.caller,
-            meta=self._check_meta({**spec.meta, **(request.meta or {})}, request.answers),
-        )
-
-    def _check_inputs(self, spec: ToolSpec, inputs: Mapping[str, Any]) -> str:
-        what = f"The inputs of {spec.name}"
-        if not isinstance(inputs, Mapping):
-            raise InvalidRequest(
-                reason=f"the inputs of {spec.name} must be an object with a field for each input"
-            )
-        text = check_size(what, json_text.encode(dict(inputs), what), self.settings.limits.max_input_bytes)
-        spec.check(inputs)
-        return text
-
-    def _check_meta(self, meta: Mapping[str, Any], answers: Mapping[str, Answer]) -> Mapping[str, Any]:
-        if meta or answers:
-            what, told = "The task's meta data", {key: answer.to_dict() for key, answer in answers.items()}
-            check_size(what, json_text.encode([meta, told], what), self.settings.limits.max_input_bytes)
-        return meta
-
-    def _share(self, owner: str, tags: Sequence[str]) -> str:
-        by = self.settings.fair_share
-        if by in ("", "owner"):
-            return owner if by else ""
-        return next((tag for tag in tags if tag.startswith(by)), "")
-
-    def _limits(self, spec: ToolSpec, asked: Resources | None) -> Resources:
-        """What was asked for, as far as the tool and the operator allow; the tool's time limit is its own."""
-        limits = self.settings.limits
-        operator = Resources(
-            max_runtime_s=limits.max_runtime_s if spec.timeout_s is None else None,
-            cpu=limits.max_cpu,
-            memory_mb=limits.max_memory_mb,
-            scratch_mb=limits.max_scratch_mb,
-        )
-        tool = replace(spec.resources, max_runtime_s=spec.timeout_s)
-        return check_resources(asked or Resources(), spec.name, tool, operator)
 
     # -- reading
 

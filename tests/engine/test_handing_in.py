@@ -1,5 +1,6 @@
 """Tasks that are handed to the supervisor, which writes them: once, whatever becomes of either side."""
 
+import asyncio
 import json
 import os
 import resource
@@ -166,3 +167,42 @@ def test_after_a_restart_tasks_are_handed_to_the_new_supervisor(local: Local) ->
     with running(submit_without_writing, (local.store.url,)) as (submitter,):
         task_id = submitter.value()
     assert local.end(task_id).result == {"sum": 42}
+
+
+def test_an_event_loop_hands_in_as_many_as_it_likes_at_once(local: Local) -> None:
+    async def submit_together() -> list[str]:
+        aio = local.service.aio
+        await aio.submit("add", {"a": 0})
+        statuses = await asyncio.gather(*(aio.submit("add", {"a": number}) for number in range(100)))
+        return [status.task_id for status in statuses]
+
+    for _ in range(2):  # the second event loop is another one
+        ids = asyncio.run(submit_together())
+        assert [local.end(task_id).result for task_id in ids] == [{"sum": n + 2} for n in range(100)]
+
+
+def test_tasks_that_an_event_loop_submits_while_supervisors_die_are_kept_once(local: Local) -> None:
+    async def submit_and_kill() -> list[str]:
+        aio = local.service.aio
+        await aio.submit("add", {"a": 0})
+        submitted = [asyncio.ensure_future(aio.submit("add", {"a": number})) for number in range(200)]
+        await asyncio.wait(submitted, return_when=asyncio.FIRST_COMPLETED)
+        kill(local.supervisor())
+        return [(await one).task_id for one in submitted]
+
+    ids = asyncio.run(submit_and_kill())
+    assert [local.end(task_id).result for task_id in ids] == [{"sum": n + 2} for n in range(200)]
+    assert sum(local.store.count_states().values()) == 201
+
+
+def test_an_event_loop_is_told_of_conflicts_and_large_tasks_are_taken(local: Local) -> None:
+    async def submit(words: str) -> str:
+        await local.service.aio.submit("add", {"a": 1})
+        status = await local.service.aio.submit("say", {"words": words}, idempotency_key="k")
+        return status.task_id
+
+    first = asyncio.run(submit("é" * 400_000))
+    assert asyncio.run(submit("é" * 400_000)) == first
+    with pytest.raises(IdempotencyConflict):
+        asyncio.run(submit("no"))
+    assert local.end(first).state is State.SUCCEEDED

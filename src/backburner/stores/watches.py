@@ -9,6 +9,7 @@ import select
 import socket
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from ..store import ANYTHING, Watch
 #: Small enough that what a listener has not read yet fits into what one sender may have under way.
 _LARGEST = 8_000
 _POLL_S = 0.2
+#: Two changes of a folder may have the same time, so one that has just changed is read again.
+_TICK_NS = 20_000_000
 #: Linux keeps as few as ten unread datagrams; from so many on, some may have been lost.
 _MAY_HAVE_OVERFLOWED = 8
 
@@ -86,6 +89,8 @@ class SocketFolder:
         """Never fails: where the folder cannot be made, `listen` says so."""
         self._folder = folder
         self._fd = -1
+        self._names: list[str] = []
+        self._read_at = 0
         self._senders: dict[str, socket.socket] = {}
         self._lock = threading.Lock()
         with contextlib.suppress(OSError):
@@ -97,17 +102,23 @@ class SocketFolder:
         It never blocks and never fails, for what is announced is committed already.
         """
         with self._lock, contextlib.suppress(OSError):
-            self._renew()
-            names = os.listdir(self._fd)
-            for gone in self._senders.keys() - names:
-                self._senders.pop(gone).close()
             knowing = known[0].name if known is not None and isinstance(known[0], SocketWatch) else None
             message = _message(topics)
-            for name in names:
+            for name in self._listeners():
                 if name != knowing:
                     self._send(message, name)
                 elif known is not None and not topics <= known[1]:
                     self._send(_message(topics - known[1]), name)
+
+    def _listeners(self) -> list[str]:
+        """Their names. The folder is read only when its own time says that it has changed."""
+        self._renew()
+        changed_at = os.fstat(self._fd).st_mtime_ns
+        if changed_at != self._read_at or time.time_ns() - changed_at < _TICK_NS:
+            self._names, self._read_at = os.listdir(self._fd), changed_at
+            for gone in self._senders.keys() - self._names:
+                self._senders.pop(gone).close()
+        return self._names
 
     def _send(self, message: bytes, name: str) -> None:
         try:

@@ -217,7 +217,7 @@ class ZygoteProcess:
         self.ready = False
         self._waiting: list[RunnerProcess] = []
         # Until it says which files the app consists of, the one that is known is looked at.
-        self._stamps = {file: _stamp(file) for file in known_files(target)}
+        self.watch(known_files(target))
         self._look_again_at = 0.0
         self._numbers = itertools.count(1)
         self._supervisor_id = supervisor_id
@@ -315,14 +315,14 @@ class ZygoteProcess:
 
     def watch(self, files: list[str]) -> None:
         """The app consists of these."""
-        self._stamps = {file: _stamp(file) for file in files}
+        self._stamps = {path: _stamp(path) for path in map(Path, files)}
 
     def files_changed(self) -> bool:
         """Whether the app on disk is another one than this. Spends no more than its share on looking."""
         began = time.perf_counter()
         if began < self._look_again_at:
             return False
-        changed = any(_stamp(file) != stamp for file, stamp in self._stamps.items())
+        changed = any(_stamp(path) != stamp for path, stamp in self._stamps.items())
         ended = time.perf_counter()
         self._look_again_at = ended + (ended - began) / _SHARE_FOR_LOOKING
         return changed
@@ -349,8 +349,8 @@ def app_not_loaded(target: str, reason: str, details: str = "") -> TaskError:
     return TaskError("app_not_loaded", f"The app {target} does not load: {reason}", details=details)
 
 
-def _stamp(file: str) -> int:
+def _stamp(path: Path) -> int:
     try:
-        return Path(file).stat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except OSError:
         return 0

@@ -93,7 +93,11 @@ class LocalEngine:
             raise self._error
 
     def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return self._hand_in(new, queue_cap)
+        return self._hand_in.now(new, queue_cap)
+
+    async def keep_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        # The first one has the guard started as well, and that takes a thread.
+        return None if self._guard is None else await self._hand_in.soon(new, queue_cap)
 
     def submit(self, task: Task) -> None:
         if self._guard is None:

@@ -164,7 +164,8 @@ class Supervisor:
         # A heartbeat that arrives asks for it again, if there is no hold now.
         self._wishes = self._claiming.wishes(now) if may_take else []
         if self._timers.due("write", now) or self._handed_in or self._wishes:
-            self._batch.write(now, more_follows=any(worker.backlog for worker in self._workers))
+            more_follows = bool(self._handed_in) or any(worker.backlog for worker in self._workers)
+            self._batch.write(now, more_follows=more_follows)
 
     def _hear(self) -> None:
         topics = self._watch.drain()

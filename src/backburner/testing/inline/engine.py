@@ -78,6 +78,8 @@ class InlineEngine:
     def keep(self, new: NewTask, queue_cap: int | None) -> None:
         """The store keeps it."""
 
+    async def keep_soon(self, new: NewTask, queue_cap: int | None) -> None: ...
+
     def submit(self, task: Task) -> None:
         waits = self.waits
         run = copy_context().run

@@ -85,8 +85,8 @@ class Turns(WithWork):
             lease = work.claimed()
             for watch in (own, other):
                 watch.wait(20)
-            done = [(lease, [Started(pid=7), Succeeded("1")])]
-            turn = store.take_turn(done, [(new_task(clock), None)], watch=own)
+            new = new_task(clock)
+            turn = store.take_turn([(lease, [Started(pid=7), Succeeded("1")])], [(new, None)], watch=own)
             heard: set[str] = set()
             while not {f"task:{lease.task_id}", ANYTHING} & heard:
                 heard |= other.wait(20)
