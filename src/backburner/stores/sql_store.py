@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..errors import ArtifactNotFound, LeaseLost
+from ..errors import ArtifactNotFound
 from ..lifecycle import State
 from ..reports import Change
 from ..store import HeldLease, Lease, LeaseView, QueueDepth, Runtime, Submission, TaskQuery, Watch
@@ -159,17 +159,7 @@ class SqlStore(ABC):
         self._write(lambda tx: working.report(tx, lease, changes))
 
     def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
-        def write(tx: Transaction) -> list[Lease]:
-            stale = []
-            for lease, changes in reports:
-                try:
-                    with tx.savepoint():
-                        working.report(tx, lease, changes)
-                except LeaseLost:
-                    stale.append(lease)
-            return stale
-
-        return self._write(write)
+        return self._write(lambda tx: working.report_all(tx, reports))
 
     def heartbeat(self, leases: Sequence[Lease], workers: Sequence[Worker]) -> list[LeaseView]:
         return self._write(lambda tx: working.heartbeat(tx, leases, workers))

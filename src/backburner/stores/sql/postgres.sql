@@ -22,8 +22,7 @@ SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_array_elements_text(:task_ids) AS ids (value));
 
 -- name: lock_task
-SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
-FROM tasks WHERE task_id = :task_id FOR UPDATE;
+SELECT {locked} FROM tasks WHERE task_id = :task_id FOR UPDATE;
 
 -- name: end_silent_clients
 -- Ours that are in the middle of a transaction and have sent nothing for so long. The server itself ends only those
