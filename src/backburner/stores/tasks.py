@@ -6,7 +6,7 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -39,13 +39,12 @@ def submit_all(
     tx: Transaction, submissions: Sequence[tuple[NewTask, int | None]]
 ) -> list[Submission | BackburnerError]:
     """Keep new tasks, each with the cap of its queue. What is refused has its error in its place."""
-    all_new = [(_by_the_clock_of(tx, new), cap) for new, cap in submissions]
-    waiting = _waiting(tx, {new.queue for new, _ in all_new})
-    begun = [_begin(tx, new, cap, waiting[new.queue]) for new, cap in all_new]
-    return [_became(tx, new, insert) for (new, _), insert in zip(all_new, begun, strict=True)]
+    waiting = count_waiting(tx, {new.queue for new, _ in submissions})
+    begun = [begin(tx, new, cap, waiting[new.queue]) for new, cap in submissions]
+    return [(kept(tx, one) or instead(tx, one)) if isinstance(one, Begun) else one for one in begun]
 
 
-def _waiting(tx: Transaction, queues: Collection[str]) -> dict[str, Counter[int]]:
+def count_waiting(tx: Transaction, queues: Collection[str]) -> dict[str, Counter[int]]:
     """How many tasks wait in each of the queues, by their priority."""
     asked = {queue: tx.ask("queue_length", queue=queue) for queue in queues}
     return {
@@ -54,11 +53,21 @@ def _waiting(tx: Transaction, queues: Collection[str]) -> dict[str, Counter[int]
     }
 
 
-_Begun = Submission | BackburnerError | tuple[Answer, int]
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A task that is being inserted, leased for `worker` if there is one; `ahead` wait before it."""
+
+    new: NewTask
+    insert: Answer
+    ahead: int
+    worker: str | None
 
 
-def _begin(tx: Transaction, new: NewTask, cap: int | None, waiting: Counter[int]) -> _Begun:
-    """Begin to insert a task, and say how many are ahead of it; or what became of it already."""
+def begin(
+    tx: Transaction, new: NewTask, cap: int | None, waiting: Counter[int], worker: str | None = None
+) -> Begun | Submission | BackburnerError:
+    """Begin to keep a task, or say what becomes of it instead. `waiting` is kept as it is then."""
+    new = _by_the_clock_of(tx, new)
     if new.idempotency_key is not None or new.external_id is not None:
         same = _same_submission(tx, new)
         if same is not None:
@@ -67,22 +76,29 @@ def _begin(tx: Transaction, new: NewTask, cap: int | None, waiting: Counter[int]
         full = QueueFull(queue=new.queue, length=length, retry_after_s=FULL_QUEUE_WAIT_S)
         return _same_submission(tx, new) or full
     ahead = sum(queued for priority, queued in waiting.items() if priority >= new.priority)
-    waiting[new.priority] += 1
-    return tx.ask("insert_task", **rows.new_task_parameters(new)), ahead
+    if worker is None:
+        waiting[new.priority] += 1
+    insert = tx.ask("insert_task", **rows.new_task_parameters(new, tx.now, worker))
+    return Begun(new, insert, ahead, worker)
 
 
-def _became(tx: Transaction, new: NewTask, begun: _Begun) -> Submission | BackburnerError:
-    if not isinstance(begun, tuple):
-        return begun
-    insert, ahead = begun
-    inserted = insert.fetchone()
-    if inserted is None:  # another process took the key a moment ago, or this is not the first try
-        return _same_submission(tx, new) or IdempotencyConflict(key=new.task_id, task_id=new.task_id)
+def kept(tx: Transaction, begun: Begun) -> Submission | None:
+    """The task that was begun, if it could be kept."""
+    new, inserted = begun.new, begun.insert.fetchone()
+    if inserted is None:
+        return None
     seq = inserted["seq"]
     tx.many("insert_tag", [{"owner": new.owner, "tag": tag, "seq": seq} for tag in new.tags])
     tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
-    tx.topics.add(f"queue:{new.queue}")
-    return Submission(as_submitted(new, seq), created=True, position=ahead + 1)
+    if begun.worker is None:
+        tx.topics.add(f"queue:{new.queue}")
+    return Submission(as_submitted(new, seq), created=True, position=begun.ahead + 1)
+
+
+def instead(tx: Transaction, begun: Begun) -> Submission | IdempotencyConflict:
+    """What is there: another process took the key a moment ago, or this is not the caller's first try."""
+    new = begun.new
+    return _same_submission(tx, new) or IdempotencyConflict(key=new.task_id, task_id=new.task_id)
 
 
 def _by_the_clock_of(tx: Transaction, new: NewTask) -> NewTask:

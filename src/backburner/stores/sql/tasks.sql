@@ -1,15 +1,15 @@
 -- Submitting, reading and listing tasks. Runs on SQLite and PostgreSQL alike.
 
 -- name: insert_task
--- A new task, queued. No row comes back when its id, its idempotency key or its external id is taken.
+-- A new task, queued or leased. No row comes back when its id, its idempotency key or its external id is taken.
 INSERT INTO tasks (
     task_id, owner, tool_name, target, external_id, parent_id, idempotency_key, inputs_json, inputs_hash, inputs_bytes,
     queue, priority, share, tags_json, resources_json, retry_json, meta_json, traceparent, hint_s, estimate_s, ttl_s,
-    submitted_at, updated_at, expires_at, state, max_attempts)
+    submitted_at, updated_at, expires_at, state, attempt, worker_id, max_attempts)
 VALUES (
     :task_id, :owner, :tool_name, :target, :external_id, :parent_id, :idempotency_key, :inputs_json, :inputs_hash, :inputs_bytes,
     :queue, :priority, :share, :tags_json, :resources_json, :retry_json, :meta_json, :traceparent, :hint_s, :estimate_s, :ttl_s,
-    :submitted_at, :submitted_at, :expires_at, 'queued', :max_attempts)
+    :submitted_at, :updated_at, :expires_at, :state, :attempt, :worker_id, :max_attempts)
 ON CONFLICT DO NOTHING
 RETURNING seq;
 
