@@ -59,6 +59,7 @@ def _end(
     if signal is not None and next_state(State(row["state"]), signal) is None:
         return []
     end(tx, by_name(row), task_id, outcome)
+    tx.flush()
     return [task_id]
 
 

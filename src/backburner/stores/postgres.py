@@ -7,9 +7,8 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.rows import dict_row
@@ -29,6 +28,7 @@ from ..errors import (
 )
 from ..store import ANYTHING, StoreSize, Watch
 from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
+from .postgres_pipeline import Pipeline
 from .sql_store import SqlStore
 from .statements import migrations, statements
 from .transaction import UNFIT, GroupCommit, Job, Transaction, Undone, run_jobs
@@ -45,21 +45,6 @@ _PATIENCE_S = 5.0
 _REFUSALS = (psycopg.DataError, psycopg.IntegrityError, *UNFIT)
 
 
-class _Adapted:
-    """A psycopg connection as a Transaction wants it. `prepare=False` plans each statement anew."""
-
-    def __init__(self, connection: _Connection, prepare: bool | None = None) -> None:
-        self._connection = connection
-        self._prepare = prepare
-
-    def execute(self, sql: str, parameters: Any) -> Any:
-        return self._connection.execute(sql, parameters or None, prepare=self._prepare)
-
-    def executemany(self, sql: str, rows: Any) -> None:
-        with self._connection.cursor() as cursor:
-            cursor.executemany(sql, rows)
-
-
 class PostgresStore(SqlStore):
     """Tasks in a PostgreSQL database, shared by any number of hosts."""
 
@@ -72,26 +57,28 @@ class PostgresStore(SqlStore):
         self.clock = clock or self._measured
         self._conninfo = driver_conninfo(url)
         self._silent_at = 0.0
-        self._made_at: WeakKeyDictionary[_Connection, float] = WeakKeyDictionary()
         self._statements = statements("postgres")
-        self._pool: ConnectionPool[_Connection] = ConnectionPool(
+        self._pool: ConnectionPool[BoundedConnection] = ConnectionPool(
             self._conninfo,
             connection_class=BoundedConnection,
-            kwargs={"row_factory": dict_row},
+            # Without a transaction around it, a statement takes one round trip and not three.
+            kwargs={"row_factory": dict_row, "autocommit": True},
             configure=self._configure,
             check=self._check,
             min_size=1,
-            max_size=pool_size,
+            max_size=pool_size + 1,  # one is the writer's
             open=False,
             timeout=_PATIENCE_S,
             # Between its attempts the pool waits longer and longer; a caller that comes anew starts anew.
             reconnect_timeout=_PATIENCE_S,
             name="backburner",
         )
+        self._writer: BoundedConnection | None = None
         self._group = GroupCommit(self._run_group)
         try:
             with self._connect(autocommit=True) as connection:
                 self._migrate(connection)
+                self._quicken(connection)
             self._pool.open(wait=False)
         except psycopg.Error as error:
             raise self._as_store_error(error) from error
@@ -101,13 +88,17 @@ class PostgresStore(SqlStore):
 
     def _configure(self, connection: _Connection) -> None:
         prepare(connection, self._measured)
-        self._made_at[connection] = time.monotonic()
 
-    def _check(self, connection: _Connection) -> None:
-        """Connections that were made before the server fell silent are not trusted any more."""
-        if self._made_at.get(connection, 0.0) <= self._silent_at:
-            connection.close()
+    def _check(self, connection: BoundedConnection) -> None:
+        if not self._is_trusted(connection):
             raise ServerIsSilent("it was made before the server fell silent")
+
+    def _is_trusted(self, connection: BoundedConnection) -> bool:
+        """Not what was made before the server fell silent, nor what it has ended; that is closed."""
+        if connection.made_at > self._silent_at and connection.is_well():
+            return True
+        connection.close()
+        return False
 
     # -- migrations
 
@@ -126,6 +117,16 @@ class PostgresStore(SqlStore):
                 connection.execute(script.encode())
                 connection.execute("INSERT INTO backburner_version VALUES (%s)", (number,))
 
+    def _quicken(self, connection: _Connection) -> None:
+        """Say better what a migration said, where nobody did yet; who may not do that goes on without."""
+        slow, quick = self._statements["counts_slowly"].encode(), self._statements["count_quickly"].encode()
+        if connection.execute(slow).fetchone() is None:
+            return
+        with suppress(psycopg.Error), connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+            if connection.execute(slow).fetchone() is not None:
+                connection.execute(quick)
+
     def version(self) -> int:
         return self._reading(_version_of)
 
@@ -139,23 +140,28 @@ class PostgresStore(SqlStore):
     # -- reading and writing
 
     def _read(self, work: Callable[[Transaction], T], snapshot: bool = False) -> T:
-        def read(connection: _Connection, prepare: bool | None = None) -> T:
-            return work(Transaction(_Adapted(connection, prepare), self._statements, self.clock.now_ms()))
+        def read(connection: BoundedConnection) -> T:
+            # A plan for any values does not know how short a page is, and would sort the whole table.
+            with Pipeline(connection, prepare=not snapshot) as pipeline:
+                if snapshot:
+                    pipeline.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", {})
+                value = work(Transaction(pipeline, self._statements, self.clock.now_ms()))
+                if snapshot:
+                    pipeline.execute("COMMIT", {})
+                    pipeline.settle()
+                return value
 
-        def read_snapshot(connection: _Connection) -> T:
-            with connection.transaction():
-                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                # A plan for any values does not know how short a page is, and would sort the whole table.
-                return read(connection, prepare=False)
+        return self._reading(read)
 
-        return self._reading(read_snapshot if snapshot else read)
-
-    def _reading(self, work: Callable[[_Connection], T]) -> T:
+    def _reading(self, work: Callable[[BoundedConnection], T]) -> T:
         """Run `work`, each statement by itself; on another connection if the pool's has died meanwhile."""
         for tries_left in reversed(range(_TRIES)):
             try:
-                with self._pool.connection() as connection, _autocommit(connection):
+                connection = self._pool.getconn()
+                try:
                     return work(connection)
+                finally:
+                    self._pool.putconn(connection)
             except (PoolTimeout, PoolClosed) as error:
                 raise self._as_store_error(error) from error
             except ServerIsSilent as error:
@@ -177,24 +183,48 @@ class PostgresStore(SqlStore):
         """All jobs in one commit. What a deadlock or a lost connection broke before it is tried again."""
         for attempt in range(1, _TRIES + 1):
             try:
-                return self._run_once(jobs)
+                with self._writing() as connection:
+                    return self._run_once(connection, jobs)
             except Undone as undone:
+                if isinstance(undone.error, ServerIsSilent):
+                    self._silent_at = time.monotonic()
+                    raise undone.error from undone
                 if attempt == _TRIES or not isinstance(undone.error, psycopg.OperationalError):
                     raise
                 self._pool.check()
-
-    def _run_once(self, jobs: list[Job[Any]]) -> None:
-        with self._pool.connection() as connection:
-            tx = Transaction(_Adapted(connection), self._statements, self.clock.now_ms())
-            try:
-                with connection.pipeline():
-                    run_jobs(tx, jobs)
-                    if tx.topics:
-                        tx.run("notify", topics=_notice(tx.topics))
             except ServerIsSilent:
                 self._silent_at = time.monotonic()
                 raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[BoundedConnection]:
+        """The connection of the one who writes. It stays out of the pool as long as it is well."""
+        connection, self._writer = self._writer, None
+        if connection is not None and not self._is_trusted(connection):
+            self._pool.putconn(connection)
+            connection = None
+        connection = connection or self._pool.getconn()
+        try:
+            yield connection
+        finally:
+            if connection.closed or self._pool.closed:
+                self._pool.putconn(connection)
+            else:
+                self._writer = connection
+
+    def _run_once(self, connection: BoundedConnection, jobs: list[Job[Any]]) -> None:
+        with Pipeline(connection) as pipeline:
+            tx = Transaction(pipeline, self._statements, self.clock.now_ms())
+            pipeline.execute("BEGIN", {})
+            run_jobs(tx, jobs)
+            if tx.topics:
+                tx.run("notify", topics=_notice(tx.topics))
+            pipeline.execute("COMMIT", {})
+            try:
+                pipeline.settle()
             except psycopg.Error as error:
+                if connection.closed:  # whether it was committed is not known
+                    raise
                 raise Undone(error) from error
 
     def keep(self, holder: str, lease_s: float) -> bool:
@@ -261,6 +291,8 @@ class PostgresStore(SqlStore):
 
     def close(self) -> None:
         self._pool.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _as_store_error(self, error: Exception) -> StoreError:
         state = getattr(error, "sqlstate", None) or ""
@@ -287,17 +319,6 @@ def _version_of(connection: _Connection) -> int:
         return 0
     row = connection.execute("SELECT max(version) AS version FROM backburner_version").fetchone()
     return (row and row["version"]) or 0
-
-
-@contextmanager
-def _autocommit(connection: _Connection) -> Iterator[None]:
-    """Without a transaction around it, a statement takes one round trip and not three."""
-    connection.autocommit = True
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            connection.autocommit = False
 
 
 def _notice(topics: set[str]) -> str:

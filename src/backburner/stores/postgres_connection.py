@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Generator
 from typing import Any, TypeVar
@@ -44,6 +45,20 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     TCP alone does not notice a connection that something on the way keeps open and lets nothing through.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.made_at = time.monotonic()
+        #: The statements that the server knows by a name, and the columns of their rows once there were some.
+        self.prepared: dict[bytes, Any] = {}
+
+    def is_well(self) -> bool:
+        """Whether the server has not hung up meanwhile: it says nothing while it is asked nothing."""
+        if self.closed:
+            return False
+        poller = select.poll()
+        poller.register(self.pgconn.socket, select.POLLIN)
+        return not poller.poll(0)
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **options: Any) -> T:
         try:
@@ -97,7 +112,6 @@ def prepare(connection: psycopg.Connection[Any], clock: DatabaseClock) -> None:
     """Make a new connection ready for use."""
     connection.execute(_SILENT_CLIENT)
     clock.measure(connection)
-    connection.commit()
 
 
 def driver_conninfo(url: str) -> str:
@@ -106,4 +120,5 @@ def driver_conninfo(url: str) -> str:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise ConfigError(setting="store", reason=str(error).strip()) from error
-    return make_conninfo(url, **{name: value for name, value in _OPTIONS.items() if name not in given})
+    left_open = {name: value for name, value in _OPTIONS.items() if name not in given}
+    return make_conninfo(url, **left_open, client_encoding="utf8")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from .. import json_text
-from ..lifecycle import State
+from ..lifecycle import Signal, State, next_state
 from ..retry import Retry
 from ..task import (
     Answer,
@@ -37,8 +37,13 @@ def by_name(row: Row) -> dict[str, Any]:
     return row if isinstance(row, dict) else dict(zip(row.keys(), tuple(row), strict=True))
 
 
-def new_task_parameters(new: NewTask) -> dict[str, Any]:
+def new_task_parameters(new: NewTask, now: int, worker: str | None) -> dict[str, Any]:
+    """For a task that is queued, or leased for a worker right away."""
     return {
+        "state": State.QUEUED if worker is None else next_state(State.QUEUED, Signal.CLAIM),
+        "attempt": 0 if worker is None else 1,
+        "worker_id": worker,
+        "updated_at": new.submitted_at if worker is None else now,
         "task_id": new.task_id,
         "owner": new.owner,
         "tool_name": new.tool_name,

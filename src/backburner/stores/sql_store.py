@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..clock import Clock
-from ..errors import ArtifactNotFound, BackburnerError, LeaseLost
+from ..errors import ArtifactNotFound
 from ..lifecycle import State
 from ..reports import Change
 from ..store import (
@@ -34,7 +34,7 @@ from ..task import (
     Worker,
     ids_that_begin,
 )
-from . import keeping, rows, task_logs, tasks, working
+from . import keeping, rows, task_logs, tasks, turns, working
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class SqlStore(ABC):
         self._write(lambda tx: working.report(tx, lease, changes))
 
     def report_all(self, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
-        return self._write(lambda tx: _report_all(tx, reports))
+        return self._write(lambda tx: working.report_all(tx, reports))
 
     def take_turn(
         self,
@@ -182,11 +182,9 @@ class SqlStore(ABC):
         watch: Watch | None = None,
     ) -> Turn:
         def write(tx: Transaction) -> Turn:
-            lost = _report_all(tx, reports)
-            submitted = [_submit(tx, new, queue_cap) for new, queue_cap in submissions]
-            leases = [working.claim(tx, [wish.queue], wish.workers, fair) for wish in wishes]
+            turn = turns.take(tx, reports, submissions, wishes, fair)
             tx.is_known_to(watch)
-            return Turn(lost, submitted, leases, frozenset(tx.topics), working.ready_in_ms(tx))
+            return turn
 
         return self._write(write, durable=bool(reports or submissions))
 
@@ -246,24 +244,3 @@ class SqlStore(ABC):
 
     def _all(self, name: str, **parameters: Any) -> Sequence[Any]:
         return self._read(lambda tx: tx.all(name, **parameters))
-
-
-def _report_all(tx: Transaction, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
-    """Write the reports; the leases of those that came too late."""
-    stale = []
-    for lease, changes in reports:
-        try:
-            with tx.savepoint():
-                working.report(tx, lease, changes)
-        except LeaseLost:
-            stale.append(lease)
-    return stale
-
-
-def _submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission | None:
-    """Keep a task beside others, or leave no trace of it; None then."""
-    try:
-        with tx.savepoint():
-            return tasks.submit(tx, new, queue_cap)
-    except BackburnerError:
-        return None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from ..errors import IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
+from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import TaskQuery
 from ..submission import Submission, as_submitted
 from ..task import NewTask, Task, TaskHead, first_task_id
 from . import rows
-from .transaction import Row, Transaction
+from .transaction import Answer, Row, Transaction
 
 #: What a caller is told to wait when a queue is full and nothing better is known.
 FULL_QUEUE_WAIT_S = 5
@@ -28,39 +29,94 @@ _CLOCKS_AGREE_MS = 1_000
 
 
 def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
-    if abs(tx.now - new.submitted_at) > _CLOCKS_AGREE_MS:
-        new = _by_the_clock_of(tx, new)
+    """Keep a new task. Raises IdempotencyConflict and QueueFull."""
+    (became,) = submit_all(tx, [(new, queue_cap)])
+    if isinstance(became, BackburnerError):
+        raise became
+    return became
+
+
+def submit_all(
+    tx: Transaction, submissions: Sequence[tuple[NewTask, int | None]]
+) -> list[Submission | BackburnerError]:
+    """Keep new tasks, each with the cap of its queue. What is refused has its error in its place."""
+    waiting = count_waiting(tx, {new.queue for new, _ in submissions})
+    begun = [begin(tx, new, cap, waiting[new.queue]) for new, cap in submissions]
+    return [(kept(tx, one) or instead(tx, one)) if isinstance(one, Begun) else one for one in begun]
+
+
+def count_waiting(tx: Transaction, queues: Collection[str]) -> dict[str, Counter[int]]:
+    """How many tasks wait in each of the queues, by their priority."""
+    asked = {queue: tx.ask("queue_length", queue=queue) for queue in queues}
+    return {
+        queue: Counter({row["priority"]: int(row["queued"]) for row in answer.fetchall()})
+        for queue, answer in asked.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A task that is being inserted, leased for `worker` if there is one; `ahead` wait before it."""
+
+    new: NewTask
+    insert: Answer
+    ahead: int
+    worker: str | None
+
+
+def begin(
+    tx: Transaction, new: NewTask, cap: int | None, waiting: Counter[int], worker: str | None = None
+) -> Begun | Submission | BackburnerError:
+    """Begin to keep a task, or say what becomes of it instead. `waiting` is kept as it is then."""
+    new = _by_the_clock_of(tx, new)
     if new.idempotency_key is not None or new.external_id is not None:
         same = _same_submission(tx, new)
         if same is not None:
             return same
-    length = tx.one("queue_length", queue=new.queue, priority=new.priority)
-    assert length is not None, "an aggregate gives one row"
-    if queue_cap is not None and length["queued"] >= queue_cap:
-        raise QueueFull(queue=new.queue, length=int(length["queued"]), retry_after_s=FULL_QUEUE_WAIT_S)
-    inserted = tx.one("insert_task", **rows.new_task_parameters(new))
-    if inserted is None:  # another process took the key a moment ago
-        same = _same_submission(tx, new)
-        assert same is not None, "the insert met a task with the same key"
-        return same
+    if cap is not None and (length := waiting.total()) >= cap:
+        full = QueueFull(queue=new.queue, length=length, retry_after_s=FULL_QUEUE_WAIT_S)
+        return _same_submission(tx, new) or full
+    ahead = sum(queued for priority, queued in waiting.items() if priority >= new.priority)
+    if worker is None:
+        waiting[new.priority] += 1
+    insert = tx.ask("insert_task", **rows.new_task_parameters(new, tx.now, worker))
+    return Begun(new, insert, ahead, worker)
+
+
+def kept(tx: Transaction, begun: Begun) -> Submission | None:
+    """The task that was begun, if it could be kept."""
+    new, inserted = begun.new, begun.insert.fetchone()
+    if inserted is None:
+        return None
     seq = inserted["seq"]
     tx.many("insert_tag", [{"owner": new.owner, "tag": tag, "seq": seq} for tag in new.tags])
     tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
-    tx.topics.add(f"queue:{new.queue}")
-    return Submission(as_submitted(new, seq), created=True, position=int(length["ahead"]) + 1)
+    if begun.worker is None:
+        tx.topics.add(f"queue:{new.queue}")
+    return Submission(as_submitted(new, seq), created=True, position=begun.ahead + 1)
+
+
+def instead(tx: Transaction, begun: Begun) -> Submission | IdempotencyConflict:
+    """What is there: another process took the key a moment ago, or this is not the caller's first try."""
+    new = begun.new
+    return _same_submission(tx, new) or IdempotencyConflict(key=new.task_id, task_id=new.task_id)
 
 
 def _by_the_clock_of(tx: Transaction, new: NewTask) -> NewTask:
     """The task as if it had been made by the store's clock: it lives as long as it was meant to."""
     later = tx.now - new.submitted_at
+    if abs(later) <= _CLOCKS_AGREE_MS:
+        return new
     return replace(
         new, submitted_at=tx.now, expires_at=None if new.expires_at is None else new.expires_at + later
     )
 
 
-def _same_submission(tx: Transaction, new: NewTask) -> Submission | None:
+def _same_submission(tx: Transaction, new: NewTask) -> Submission | IdempotencyConflict | None:
+    """The task that was kept for the same key or by the same id, which is how a caller tries once more."""
     same = tx.one(
         "same_submission",
+        task_id=new.task_id,
         owner=new.owner,
         tool_name=new.tool_name,
         idempotency_key=new.idempotency_key,
@@ -69,10 +125,10 @@ def _same_submission(tx: Transaction, new: NewTask) -> Submission | None:
     if same is None:
         return None
     if same["inputs_hash"] != new.inputs_hash:
-        key = new.idempotency_key or new.external_id
-        raise IdempotencyConflict(key=key, task_id=same["task_id"])
+        key = new.idempotency_key or new.external_id or new.task_id
+        return IdempotencyConflict(key=key, task_id=same["task_id"])
     task = get(tx, same["task_id"])
-    return Submission(task, created=False, position=position(tx, task, 500))
+    return Submission(task, created=task.task_id == new.task_id, position=position(tx, task, 500))
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -28,6 +28,14 @@ class Connection(Protocol):
     def executemany(self, sql: str, rows: Iterable[Mapping[str, Any]], /) -> Any: ...
 
 
+class Answer(Protocol):
+    """What a statement gave back, once it is read."""
+
+    def fetchall(self) -> list[Row]: ...
+
+    def fetchone(self) -> Row | None: ...
+
+
 class Transaction:
     """Named statements on one connection, at one moment, with the topics to announce at the commit."""
 
@@ -37,6 +45,12 @@ class Transaction:
         self.now = now
         self.topics: set[str] = set()
         self.known: tuple[Watch, frozenset[str]] | None = None
+        self._put_off: dict[str, list[Mapping[str, Any]]] = {}
+
+    def ask(self, name: str, /, **parameters: Any) -> Answer:
+        """Begin a statement whose answer is read later: those that are begun together share a round trip."""
+        answer: Answer = self._connection.execute(self._statements[name], parameters)
+        return answer
 
     def is_known_to(self, watch: Watch | None) -> None:
         """Who hears by this watch knows of all that is written so far."""
@@ -44,12 +58,10 @@ class Transaction:
             self.known = watch, frozenset(self.topics)
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
-        rows: list[Row] = self._connection.execute(self._statements[name], parameters).fetchall()
-        return rows
+        return self.ask(name, **parameters).fetchall()
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
-        row: Row | None = self._connection.execute(self._statements[name], parameters).fetchone()
-        return row
+        return self.ask(name, **parameters).fetchone()
 
     def run(self, name: str, /, **parameters: Any) -> None:
         self._connection.execute(self._statements[name], parameters)
@@ -57,6 +69,18 @@ class Transaction:
     def many(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if rows:
             self._connection.executemany(self._statements[name], rows)
+
+    def later(self, name: str, /, **parameters: Any) -> None:
+        """Put a write off until `flush`, where all of its kind are done together.
+
+        It is for what depends on no other write that is put off, and what nobody reads before.
+        """
+        self._put_off.setdefault(name, []).append(parameters)
+
+    def flush(self) -> None:
+        put_off, self._put_off = self._put_off, {}
+        for name, rows in put_off.items():
+            self.many(name, rows)
 
     def record(
         self,
@@ -69,7 +93,7 @@ class Transaction:
         **detail: Any,
     ) -> None:
         """Write one line of a task's audit trail, and announce it."""
-        self.run(
+        self.later(
             "insert_event",
             task_id=task_id,
             ts=self.now,
@@ -85,14 +109,16 @@ class Transaction:
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """What is done inside happens whole, or, when it is refused, not at all."""
+        self.flush()
         topics = set(self.topics)
         self._connection.execute("SAVEPOINT part", {})
         try:
             yield
+            self.flush()
         except BackburnerError:
             self._connection.execute("ROLLBACK TO part", {})
             self._connection.execute("RELEASE part", {})
-            self.topics = topics
+            self.topics, self._put_off = topics, {}
             raise
         self._connection.execute("RELEASE part", {})
 
@@ -128,6 +154,7 @@ def run_jobs(tx: Transaction, jobs: Sequence[Job[Any]]) -> None:
     try:
         if len(jobs) == 1:
             jobs[0].value = jobs[0].work(tx)
+            tx.flush()
             return
         for job in jobs:
             try:

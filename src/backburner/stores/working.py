@@ -29,7 +29,7 @@ from ..reports import (
 from ..store import Lease, LeaseView
 from ..task import TaskError, Worker
 from . import rows, task_logs
-from .transaction import Row, Transaction
+from .transaction import Answer, Row, Transaction
 
 _ABOVE_EVERY_PRIORITY = 2**31
 
@@ -37,13 +37,16 @@ _ABOVE_EVERY_PRIORITY = 2**31
 
 
 def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool) -> list[Lease]:
-    make_ready(tx)
     find = _fair if fair else _first_come
-    found = [find(tx, queue, len(workers)) for queue in queues]
+    due = tx.ask("next_ready_at")
+    found = find(tx, queues, len(workers))
+    if _make_ready(tx, due):
+        found = find(tx, queues, len(workers))
     best = heapq.merge(
         *found, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
     )
     leases = [_lease(tx, row, worker) for worker, row in zip(workers, best, strict=False)]
+    tx.flush()
     if tx.has("lock_fair_claim") and sum(map(len, found)) > len(leases):
         # Other claims have passed over the rows that are locked here and left.
         tx.topics.update(f"queue:{queue}" for queue in queues)
@@ -58,7 +61,11 @@ def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
 
 def make_ready(tx: Transaction) -> list[str]:
     """Put due retries in line."""
-    due = tx.one("next_ready_at")
+    return _make_ready(tx, tx.ask("next_ready_at"))
+
+
+def _make_ready(tx: Transaction, first: Answer) -> list[str]:
+    due = first.fetchone()
     if due is None or due["ready_at"] is None or due["ready_at"] > tx.now:
         return []
     ready = tx.all("make_ready", now=tx.now)
@@ -68,18 +75,27 @@ def make_ready(tx: Transaction) -> list[str]:
 
 def ready_in_ms(tx: Transaction) -> int | None:
     """How long it is until a task becomes ready by itself; None when none does."""
-    row = tx.one("next_ready_at")
+    return in_ms(tx, tx.ask("next_ready_at"))
+
+
+def in_ms(tx: Transaction, next_ready: Answer) -> int | None:
+    row = next_ready.fetchone()
     return None if row is None or row["ready_at"] is None else max(0, row["ready_at"] - tx.now)
 
 
-def _first_come(tx: Transaction, queue: str, n: int) -> list[Row]:
-    return tx.all("ready_tasks", queue=queue, limit=n)
+def _first_come(tx: Transaction, queues: Sequence[str], n: int) -> list[list[Row]]:
+    asked = [tx.ask("ready_tasks", queue=queue, limit=n) for queue in queues]
+    return [answer.fetchall() for answer in asked]
 
 
-def _fair(tx: Transaction, queue: str, n: int) -> list[Row]:
-    """The highest priority first, and within one priority share by share."""
+def _fair(tx: Transaction, queues: Sequence[str], n: int) -> list[list[Row]]:
     if tx.has("lock_fair_claim"):
         tx.one("lock_fair_claim")
+    return [_fair_in(tx, queue, n) for queue in queues]
+
+
+def _fair_in(tx: Transaction, queue: str, n: int) -> list[Row]:
+    """The highest priority first, and within one priority share by share."""
     under_way = Counter({row["share"]: row["leased"] for row in tx.all("leased_by_share", queue=queue)})
     chosen: list[Row] = []
     below = _ABOVE_EVERY_PRIORITY
@@ -116,8 +132,8 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
     assert state is not None, "only queued tasks are in the ready index"
     attempt = row["attempt"] + 1
     task_id = row["task_id"]
-    tx.run("lease_task", seq=row["seq"], state=state, attempt=attempt, worker_id=worker, now=tx.now)
-    tx.run("insert_attempt", task_id=task_id, attempt=attempt, worker_id=worker, now=tx.now)
+    tx.later("lease_task", seq=row["seq"], state=state, attempt=attempt, worker_id=worker, now=tx.now)
+    tx.later("insert_attempt", task_id=task_id, attempt=attempt, worker_id=worker, now=tx.now)
     tx.record(task_id, attempt, Signal.CLAIM, row["state"], state, worker)
     task = rows.task(
         {
@@ -147,7 +163,7 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
 
 
 def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
-    """End the attempt that `row` (of lock_task) is at, and with it the task, or queue it again."""
+    """End the attempt that `row` (of lock_task) is at, and its task, or queue that again; then `flush`."""
     before = State(row["state"])
     signal, delay_s = _signal_of(outcome, rows.retry(row["retry_json"]), row["failures"], before)
     after = next_state(before, signal)
@@ -158,7 +174,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
     error_json = rows.error_json(error)
     if after is State.QUEUED:
         ready_at = tx.now + int(delay_s * 1000) if delay_s else None
-        tx.run(
+        tx.later(
             "requeue_task",
             task_id=task_id,
             state=after,
@@ -169,7 +185,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         )
         tx.topics.add(f"queue:{row['queue']}")
     else:
-        tx.run(
+        tx.later(
             "finish_task",
             task_id=task_id,
             state=after,
@@ -182,17 +198,16 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
             if isinstance(outcome, HandedBack) or not outcome.metrics
             else rows.encode(dict(outcome.metrics)),
         )
-        tx.run("delete_checkpoint", task_id=task_id)
+        if row["has_checkpoint"]:
+            tx.later("delete_checkpoint", task_id=task_id)
         if isinstance(outcome, Succeeded) and row["started_at"] is not None:
-            seconds = (outcome.metrics or {}).get("wall_s", (tx.now - row["started_at"]) / 1000)
-            tx.run("insert_runtime", task_id=task_id, now=tx.now, seconds=seconds)
-    name = type(outcome).__name__.lower()
-    tx.run(
+            _remember_runtime(tx, row, task_id, outcome)
+    tx.later(
         "end_attempt",
         task_id=task_id,
         attempt=row["attempt"],
         now=tx.now,
-        outcome=name,
+        outcome=type(outcome).__name__.lower(),
         error_json=error_json,
         started_at=row["started_at"],
         pid=row.get("pid"),
@@ -204,6 +219,18 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         detail["delay_s"] = delay_s
     tx.record(task_id, row["attempt"], signal, before, after, row["worker_id"], **detail)
     return after
+
+
+def _remember_runtime(tx: Transaction, row: Row, task_id: str, success: Succeeded) -> None:
+    tx.later(
+        "insert_runtime",
+        task_id=task_id,
+        tool_name=row["tool_name"],
+        inputs_bytes=row["inputs_bytes"],
+        hint_s=row["hint_s"],
+        now=tx.now,
+        seconds=(success.metrics or {}).get("wall_s", (tx.now - row["started_at"]) / 1000),
+    )
 
 
 def _signal_of(outcome: Outcome, policy: Any, failures: int, before: State) -> tuple[Signal, float | None]:
@@ -232,16 +259,47 @@ def lost(worker_id: str | None) -> Failed:
 
 def report(tx: Transaction, lease: Lease, changes: Sequence[Change]) -> None:
     """Write what happened to an attempt. Raises LeaseLost if it is not the current one."""
-    row = tx.one("lock_task", task_id=lease.task_id)
-    task = rows.by_name(row) if row is not None else {"attempt": 0, "state": State.EXPIRED}
-    over = any(isinstance(change, Outcome) for change in changes)
+    if report_all(tx, [(lease, changes)]):
+        raise LeaseLost(task_id=lease.task_id, attempt=lease.attempt)
+
+
+def report_all(tx: Transaction, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
+    """Write many reports. Gives back the leases that are lost; their reports changed nothing."""
+    # All who lock several tasks do it in the same order, so that none waits for the other.
+    task_ids = sorted({lease.task_id for lease, _ in reports})
+    asked = [(task_id, tx.ask("lock_task", task_id=task_id)) for task_id in task_ids]
+    tasks = {task_id: rows.by_name(row) for task_id, answer in asked if (row := answer.fetchone())}
+    stale = []
+    for lease, changes in reports:
+        task = tasks.get(lease.task_id)
+        if task is None or task["attempt"] != lease.attempt or not _may_follow(task, changes):
+            stale.append(lease)
+            continue
+        over = any(isinstance(change, Outcome) for change in changes)
+        for change in changes:
+            if isinstance(change, Started):
+                _start(tx, lease, task, change, over)
+            else:
+                _write(tx, lease, task, change)
+    tx.flush()
+    return stale
+
+
+_SIGNALS = {Started: Signal.START, Asked: Signal.ASK, Stopping: Signal.STOP}
+
+
+def _may_follow(task: Row, changes: Sequence[Change]) -> bool:
+    """Whether all of the changes may happen to a task, one after the other, before any is written."""
+    state: State | None = State(task["state"])
     for change in changes:
-        if task["attempt"] != lease.attempt or task["state"] not in LEASED:
-            raise LeaseLost(task_id=lease.task_id, attempt=lease.attempt)
-        if isinstance(change, Started):
-            _start(tx, lease, task, change, over)
-        else:
-            _write(tx, lease, task, change)
+        if state not in LEASED:
+            return False
+        if isinstance(change, Outcome):
+            signal, _ = _signal_of(change, rows.retry(task["retry_json"]), task["failures"], state)
+            state = next_state(state, signal)
+        elif type(change) in _SIGNALS:  # what a cancel that came in between has made moot is passed over
+            state = next_state(state, _SIGNALS[type(change)]) or state
+    return state is not None
 
 
 def _start(tx: Transaction, lease: Lease, task: dict[str, Any], started: Started, over: bool) -> None:
@@ -267,6 +325,7 @@ def _write(tx: Transaction, lease: Lease, task: dict[str, Any], change: Change) 
             task_logs.append(tx, lease.task_id, lines)
         case Checkpointed(data_json=data_json):
             tx.run("keep_checkpoint", **key, ts=tx.now, data_json=data_json)
+            task["has_checkpoint"] = True
         case Registered(artifact=artifact):
             tx.run("insert_artifact", **asdict(artifact))
         case Asked(requests=requests) if next_state(State(task["state"]), Signal.ASK):

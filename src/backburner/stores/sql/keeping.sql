@@ -54,7 +54,7 @@ UPDATE tasks SET plain_logs = 0 WHERE task_id = :task_id;
 
 -- name: insert_runtime
 INSERT INTO runtimes (tool_name, ended_at, task_id, inputs_bytes, seconds, hint_s)
-SELECT tool_name, :now, task_id, inputs_bytes, :seconds, hint_s FROM tasks WHERE task_id = :task_id;
+VALUES (:tool_name, :now, :task_id, :inputs_bytes, :seconds, :hint_s);
 
 -- name: runtimes
 SELECT inputs_bytes, seconds, hint_s FROM runtimes WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT :limit;

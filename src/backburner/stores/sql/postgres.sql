@@ -22,8 +22,7 @@ SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_array_elements_text(:task_ids) AS ids (value));
 
 -- name: lock_task
-SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
-FROM tasks WHERE task_id = :task_id FOR UPDATE;
+SELECT {locked} FROM tasks WHERE task_id = :task_id FOR UPDATE;
 
 -- name: end_silent_clients
 -- Ours that are in the middle of a transaction and have sent nothing for so long. The server itself ends only those
@@ -73,3 +72,23 @@ ORDER BY t.owner DESC, t.tool_name DESC, t.seq DESC LIMIT :limit;
 
 -- name: database_size
 SELECT pg_database_size(current_database()) AS bytes;
+
+-- name: counts_slowly
+-- Whether the trigger is the one of the first migration: it calls a function, which is planned at each call.
+SELECT f.oid FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+WHERE t.tgrelid = to_regclass('tasks') AND f.proname = 'keep_queue_depth' AND position('count_queued' IN f.prosrc) > 0;
+
+-- name: count_quickly
+-- The same in place. It is no migration, since whoever knows the other one is served as well.
+CREATE OR REPLACE FUNCTION keep_queue_depth() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' AND OLD.state = 'queued' THEN
+        INSERT INTO queue_depth VALUES (OLD.queue, OLD.priority, mod(pg_backend_pid(), 32), -1)
+            ON CONFLICT (queue, priority, shard) DO UPDATE SET queued = queue_depth.queued - 1;
+    END IF;
+    IF TG_OP <> 'DELETE' AND NEW.state = 'queued' THEN
+        INSERT INTO queue_depth VALUES (NEW.queue, NEW.priority, mod(pg_backend_pid(), 32), 1)
+            ON CONFLICT (queue, priority, shard) DO UPDATE SET queued = queue_depth.queued + 1;
+    END IF;
+    RETURN NULL;
+END $$;

@@ -24,8 +24,7 @@ SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_each(:task_ids));
 
 -- name: lock_task
-SELECT seq, owner, state, attempt, failures, worker_id, queue, retry_json, submitted_at, started_at, cancel_requested
-FROM tasks WHERE task_id = :task_id;
+SELECT {locked} FROM tasks WHERE task_id = :task_id;
 
 -- name: move_retries
 UPDATE tasks SET ready_at = ready_at + :by_ms, updated_at = updated_at + :by_ms WHERE ready_at IS NOT NULL;

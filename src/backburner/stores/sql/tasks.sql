@@ -1,15 +1,15 @@
 -- Submitting, reading and listing tasks. Runs on SQLite and PostgreSQL alike.
 
 -- name: insert_task
--- A new task, queued. No row comes back when its idempotency key or external id is taken.
+-- A new task, queued or leased. No row comes back when its id, its idempotency key or its external id is taken.
 INSERT INTO tasks (
     task_id, owner, tool_name, target, external_id, parent_id, idempotency_key, inputs_json, inputs_hash, inputs_bytes,
     queue, priority, share, tags_json, resources_json, retry_json, meta_json, traceparent, hint_s, estimate_s, ttl_s,
-    submitted_at, updated_at, expires_at, state, max_attempts)
+    submitted_at, updated_at, expires_at, state, attempt, worker_id, max_attempts)
 VALUES (
     :task_id, :owner, :tool_name, :target, :external_id, :parent_id, :idempotency_key, :inputs_json, :inputs_hash, :inputs_bytes,
     :queue, :priority, :share, :tags_json, :resources_json, :retry_json, :meta_json, :traceparent, :hint_s, :estimate_s, :ttl_s,
-    :submitted_at, :submitted_at, :expires_at, 'queued', :max_attempts)
+    :submitted_at, :updated_at, :expires_at, :state, :attempt, :worker_id, :max_attempts)
 ON CONFLICT DO NOTHING
 RETURNING seq;
 
@@ -22,7 +22,9 @@ SELECT :task_id, coalesce(max(seq), 0) + 1, :ts, :attempt, :signal, :from_state,
 FROM task_events WHERE task_id = :task_id;
 
 -- name: same_submission
--- The task that took the same idempotency key or external id before.
+-- The task itself, if it is there, or the one that took the same idempotency key or external id before.
+SELECT task_id, inputs_hash FROM tasks WHERE owner = :owner AND task_id = :task_id
+UNION ALL
 SELECT task_id, inputs_hash FROM tasks
 WHERE owner = :owner AND tool_name = :tool_name AND idempotency_key = CAST(:idempotency_key AS TEXT)
 UNION ALL
@@ -31,9 +33,7 @@ WHERE owner = :owner AND external_id = CAST(:external_id AS TEXT)
 LIMIT 1;
 
 -- name: queue_length
-SELECT coalesce(sum(queued), 0) AS queued,
-       coalesce(sum(CASE WHEN priority >= :priority THEN queued ELSE 0 END), 0) AS ahead
-FROM queue_depth WHERE queue = :queue;
+SELECT priority, sum(queued) AS queued FROM queue_depth WHERE queue = :queue GROUP BY priority;
 
 -- name: queue_depths
 SELECT queue, coalesce(sum(queued), 0) AS queued FROM queue_depth GROUP BY queue ORDER BY queue;
@@ -81,6 +81,11 @@ WHERE state IN ({unfinished}) AND coalesce(owner, '') = :owner GROUP BY state;
 -- name: first_since
 -- Task ids sort by age, so this is where a list of what came since then may end.
 SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
+
+-- fragment: locked
+-- What somebody must know who changes a task.
+seq, owner, tool_name, state, attempt, failures, worker_id, queue, retry_json, started_at, inputs_bytes, hint_s,
+EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoint
 
 -- fragment: hint
 -- The one column of a list that the view, which is as old as the table, does not have.

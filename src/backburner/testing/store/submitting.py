@@ -140,6 +140,49 @@ class Submitting(WithWork):
         with pytest.raises(IdempotencyConflict):
             work.submit({"a": 2}, external_id="job-7")
 
+    # -- one more try by a caller that does not know whether the first one arrived
+
+    def test_a_task_that_is_handed_in_twice_is_kept_once_and_is_new_both_times(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        new = new_task(clock, {"a": 1}, tags=("blue",))
+        first = store.submit(new)
+        before = work.everything(new.task_id)
+        assert store.submit(new) == first
+        assert first.created
+        assert work.everything(new.task_id) == before
+
+    def test_a_task_that_is_handed_in_again_is_given_back_as_it_is_by_now(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        new = new_task(clock, {"a": 1}, idempotency_key="k", external_id="job-7")
+        store.submit(new)
+        work.claim(new.task_id)
+        again = store.submit(new)
+        assert (again.created, again.position, again.task) == (True, None, store.get(new.task_id))
+        assert work.signals(new.task_id) == ["submit", "claim"]
+
+    def test_a_queue_that_is_full_by_a_task_still_takes_it_once_more(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        new = new_task(clock)
+        first = store.submit(new, queue_cap=1)
+        assert store.submit(new, queue_cap=1) == first
+
+    def test_an_id_that_stands_for_something_else_is_refused_and_writes_nothing(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        new = new_task(clock, {"a": 1})
+        store.submit(new)
+        before = work.everything(new.task_id)
+        for other in (
+            new_task(clock, {"a": 2}, task_id=new.task_id),
+            new_task(clock, {"a": 1}, task_id=new.task_id, owner="bob"),
+        ):
+            with pytest.raises(IdempotencyConflict):
+                store.submit(other)
+        assert work.everything(new.task_id) == before
+
     def test_racing_identical_submissions_from_threads_make_one_task(
         self, store: Store, clock: FakeClock
     ) -> None:
