@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,7 +18,6 @@ _PAGES_AT_ONCE = 512
 _PAGES_AT_ONCE_WHEN_TIGHT = 16
 #: The write-ahead log is cut to this when it begins anew; it is copied into the file at about this size.
 LARGEST_LOG_BYTES = 8 << 20
-_HAS_ROOM_S = 0.05
 _TIGHT_BYTES = 64 << 20
 #: What a file keeps of its free pages, for the next tasks.
 SPARE_BYTES = 4 << 20
@@ -45,7 +43,6 @@ class FileSpace:
         self._url = url
         self._connect = connect
         self._lock = lock
-        self._has_room_until = 0.0
 
     def size(self, connection: sqlite3.Connection) -> StoreSize:
         wal_bytes = file_bytes(self._path.with_name(self._path.name + "-wal"))
@@ -70,20 +67,12 @@ class FileSpace:
             return page * (before - _number(connection, "freelist_count"))
 
     def is_tight(self) -> bool:
-        """Whether there is so little room that it must be had for pruning.
-
-        A disk that has room now has some a moment later, and is asked again then.
-        """
-        now = time.monotonic()
-        if now < self._has_room_until:
-            return False
+        """Whether there is so little room that it must be had for pruning."""
         try:
             disk = os.statvfs(self._path.parent)
         except OSError:
             return False
-        is_tight = disk.f_bavail * disk.f_frsize < _TIGHT_BYTES
-        self._has_room_until = 0.0 if is_tight else now + _HAS_ROOM_S
-        return is_tight
+        return disk.f_bavail * disk.f_frsize < _TIGHT_BYTES
 
     def copy_log(self, connection: sqlite3.Connection) -> None:
         """Copy the write-ahead log into the file; what cannot be copied now is left for another time.

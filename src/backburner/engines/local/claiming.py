@@ -71,10 +71,9 @@ class Claiming:
             room = self._pace.room(queue)
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
             ours = self._by_queue[queue][self._source.taken(queue) :]
-            wanting = [worker for worker in ours if worker.load <= most]
+            wanting = [(load, worker.worker_id) for worker in ours if (load := worker.load) <= most]
             if wanting:
-                rounds = range(room)
-                names = [one.worker_id for place in rounds for one in wanting if one.load <= place]
+                names = [name for place in range(room) for load, name in wanting if load <= place]
                 wishes.append(Wish(queue, names))
         return wishes
 

@@ -39,7 +39,7 @@ from .timers import Timers
 from .watchdog import Watchdog
 from .work_source import WorkSource
 from .workers import Workers
-from .write_batch import WriteBatch
+from .write_batch import SHARE_COMMIT_MS, WriteBatch
 
 #: How often one that has retired looks whether its successor is there.
 _LOOK_FOR_SUCCESSOR_MS = 50
@@ -84,6 +84,7 @@ class Supervisor:
         self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, clock, settings)
         self._fenced = self._superseded = False
         self._handed_in: list[HandedIn] = []
+        self._handed_in_at = 0
         self._wishes: list[Wish] = []
 
     def run(
@@ -164,8 +165,15 @@ class Supervisor:
         # A heartbeat that arrives asks for it again, if there is no hold now.
         self._wishes = self._claiming.wishes(now) if may_take else []
         if self._timers.due("write", now) or self._handed_in or self._wishes:
-            more_follows = bool(self._handed_in) or any(worker.backlog for worker in self._workers)
+            more_follows = self._is_in_flow(now) or any(worker.backlog for worker in self._workers)
             self._batch.write(now, more_follows=more_follows)
+
+    def _is_in_flow(self, now: int) -> bool:
+        """Whether tasks are handed in one after another: then what ends meanwhile is written with the next."""
+        if not self._handed_in:
+            return False
+        before, self._handed_in_at = self._handed_in_at, now
+        return now - before <= SHARE_COMMIT_MS
 
     def _hear(self) -> None:
         topics = self._watch.drain()
