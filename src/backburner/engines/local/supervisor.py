@@ -169,7 +169,7 @@ class Supervisor:
             self._batch.write(now, more_follows=more_follows)
 
     def _is_in_flow(self, now: int) -> bool:
-        """Whether tasks are handed in one after another: then what ends meanwhile is written with the next."""
+        """Whether tasks are handed in one after another: what ends meanwhile is written with the next."""
         if not self._handed_in:
             return False
         before, self._handed_in_at = self._handed_in_at, now
