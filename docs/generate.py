@@ -68,7 +68,8 @@ Settings whose names end in `_s` are times: seconds, or text such as `30s`, `5m`
 ## Queues
 
 A queue is a resource class: a number of workers on this host, and a cap on how many tasks may wait
-in it. There are `cpu_small`, `cpu_standard`, `cpu_heavy` and `gpu_small`; what you give is put over
+in it. There are `cpu_small` and `cpu_standard` (a worker for each CPU, and at least two), `cpu_heavy` and
+`gpu_small` (one) and `io` (64, for [tools that wait](tools.md#tools-that-wait)); what you give is put over
 them. In `backburner.toml`:
 
 ```toml
@@ -82,6 +83,11 @@ or in the environment:
 ```sh
 export BACKBURNER_QUEUES='{{"cpu_heavy": {{"workers": 2, "max_length": 500}}}}'
 ```
+
+`async def` tools have the queue `io`, and all others `default_queue`, unless the tool or its caller names
+one. If you set `default_queue`, or name queues and `io` is not among them, or give workers users by numbers
+(`isolation.users`), you have counted without 64 tasks at a time: then both kinds have `default_queue`.
+`async_queue = "io"` says otherwise.
 
 ## Old spellings
 

@@ -65,7 +65,7 @@ class Admission:
             launch=self._launch(),
             inputs_json=inputs_json,
             inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
-            queue=check_queue(request.queue or spec.queue or settings.default_queue, settings.queues),
+            queue=check_queue(request.queue or spec.queue_in(settings), settings.queues),
             submitted_at=now,
             expires_at=now + int(ttl_s * 1000),
             ttl_s=ttl_s,

@@ -20,6 +20,7 @@ from .task import Isolation, Resources, ResultKind
 from .times import duration_s
 
 if TYPE_CHECKING:
+    from .config import Settings
     from .lifespan import Lifespan
     from .schema_check import Complaint, SchemaCheck
 
@@ -57,7 +58,7 @@ class ToolSpec:
     refused. `asks` says who answers its questions: the client alone, which refuses if it cannot be asked,
     or anyone, for whom they wait then. `suggest` has the author's own values for arguments that are being
     completed, by argument. `meta` is put into that of each task. Without `isolation` the app's setting
-    counts.
+    counts. `is_async` says whether it is an `async def`; None: whether `run` is.
     """
 
     name: str
@@ -83,6 +84,7 @@ class ToolSpec:
     requires_task_id: bool = False
     suggest: Mapping[str, Suggest] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    is_async: bool | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -100,6 +102,8 @@ class ToolSpec:
             self._check_cause(cause)
         #: The policy as each of its tasks keeps it.
         self.kept_retry = self.retry.kept
+        if self.is_async is None:
+            self.is_async = is_async(self.run)
         if self.ask_first is not None:
             self.run = self._asking_first(self.run)
 
@@ -107,6 +111,10 @@ class ToolSpec:
     def of_server(self) -> bool:
         """Whether it is a tool of an attached server, and so lives in the server's lifespan."""
         return self.result_kind == "call_tool_result"
+
+    def queue_in(self, settings: Settings) -> str:
+        """The queue of its tasks, where their caller names none. Tools that wait need no core each."""
+        return self.queue or (self.is_async and settings.async_queue) or settings.default_queue
 
     def _check_cause(self, cause: Any) -> None:
         fits = issubclass(cause, BaseException) if isinstance(cause, type) else callable(cause)
@@ -171,6 +179,11 @@ class ToolSpec:
             return said
         shown: dict[str, Any] = Redaction(inputs, self.secrets).value(said)
         return shown
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether it is an `async def`, also as a method or in a `partial`, or an object with such a call."""
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def retry_policy(retries: int | Retry | None) -> Retry:
@@ -243,6 +256,7 @@ def tool_from_function(
         run=run,
         description=description if description is not None else inspect.getdoc(function) or "",
         input_schema=schema,
+        is_async=is_async(function),
         **tool_options(tool_name, **options),
     )
 

@@ -93,6 +93,7 @@ def test_every_setting_has_a_variable() -> None:
     texts = {"queues": '{"cpu_standard": 3}', "mcp.client_patience": '{"a": "5s"}'}
     texts |= {"http.allowed_hosts": '["a"]', "mcp.task_tools": "false", "http.allow_anonymous": "true"}
     texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
+    texts |= {"async_queue": "io"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {"supervisor.environment": "own", "mcp.client_result_bytes": '{"a": 7}'}
     texts |= {"mcp.kept_headers": '["x-team"]'}
@@ -146,6 +147,30 @@ def test_queues_are_put_over_the_default_ones(toml: Path) -> None:
     assert (given.queues["cpu_heavy"], given.queues["x"]) == (Queue(3), Queue(max_length=5))
     assert load({"queues": {"x": Queue(7)}}).queues["x"] == Queue(7)
     assert load(BACKBURNER_QUEUES='{"y": {"workers": 0}}').queues["y"] == Queue(workers=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "queue"),
+    [
+        ({}, "io"),
+        ({"queues": {"io": 50}}, "io"),
+        ({"queues": {"gpu_big": 4}, "async_queue": "io"}, "io"),
+        ({"queues": {"gpu_big": 4}, "async_queue": "gpu_big"}, "gpu_big"),
+        ({"queues": {"cpu_standard": 1}}, ""),
+        ({"default_queue": "gpu_small"}, ""),
+        ({"isolation": {"users": "61000-61009"}}, ""),
+    ],
+)
+def test_tools_that_wait_have_many_workers_unless_workers_were_counted_without_them(
+    arguments: dict[str, Any], queue: str
+) -> None:
+    assert load(arguments).async_queue == queue
+
+
+def test_a_queue_that_is_asked_for_by_name_is_there(toml: Path) -> None:
+    assert load(None, toml).queues["io"] == Queue(workers=64)
+    assert "io" not in load({"isolation": {"users": "61000-61009"}}).queues
+    assert load({"isolation": {"users": "61000-61099"}, "async_queue": "io"}).queues["io"].workers == 64
 
 
 def test_queues_and_patience_come_from_one_place_alone(toml: Path) -> None:
@@ -219,6 +244,7 @@ def test_settings_survive_the_way_to_another_process(toml: Path) -> None:
         ("http.public_url", "https://lab.example/?a=b"),
         ("task_id.state_roots", ["hosts"]),
         ("default_queue", "nope"),
+        ("async_queue", "nope"),
         ("queues", "not json"),
         ("queues", {"q": {"colour": 1}}),
         ("queues", {"q": {"workers": "two"}}),

@@ -12,7 +12,7 @@ from backburner.store import Store
 from backburner.task import Answer, Caller, Resources, Task, is_task_id
 from backburner.task_request import TaskOptions, TaskRequest
 from backburner.testing import FakeClock
-from backburner.tools import Registry, ToolSpec
+from backburner.tools import Registry, ToolSpec, tool_from_function
 
 
 def test_a_submitted_task_has_what_the_tool_and_the_settings_say(
@@ -40,6 +40,27 @@ def test_a_caller_may_ask_for_other_limits(service: TaskService) -> None:
     ).task
     assert (task.queue, task.ttl_s) == ("gpu_small", 50)
     assert task.resources == Resources(max_runtime_s=2, memory_mb=64)
+
+
+def test_an_async_tool_has_the_queue_for_those_that_wait_unless_it_or_its_caller_names_one(
+    store: Store, tools: Registry, settings: Settings
+) -> None:
+    async def wait_here(inputs: object, context: object) -> None: ...
+
+    async def add_later(a: int) -> None: ...
+
+    tools.add(tool_from_function(add_later))
+    tools.add(ToolSpec("elsewhere", wait_here, queue="cpu_heavy"))
+    tools.add(ToolSpec("described", wait_here))
+    service = TaskService(store, tools, replace(settings, async_queue="io"))
+    queues = {name: service.submit(name, {"a": 1}).task.queue for name in ("add_later", "described", "add")}
+    assert queues == {"add_later": "io", "described": "io", "add": "cpu_standard"}
+    assert service.submit("elsewhere", {}).task.queue == "cpu_heavy"
+    assert service.submit("add_later", {"a": 1}, queue="gpu_small").task.queue == "gpu_small"
+    alike = TaskService(store, tools, replace(settings, async_queue=""))
+    assert alike.submit("add_later", {"a": 1}).task.queue == "cpu_standard"
+    service.close()
+    alike.close()
 
 
 def test_a_request_is_submitted_as_its_words_are(service: TaskService) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import median, quantiles
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from .output import age, cell, print_json, say, show, span, state_cell, table
 from .place import Place, learn_tools
 from .records import record
 from .verb import verb
+
+if TYPE_CHECKING:
+    from ..task import Worker
 
 _LATEST = 500
 
@@ -86,7 +89,10 @@ def queues(place: Place) -> None:
 
 
 def workers(place: Place) -> None:
-    """Show the workers of every host: what each is at, and when it was last heard."""
+    """Show the workers of every host: what each is at, and when it was last heard.
+
+    Those of a queue that have no process now, since there is nothing to do, share a line.
+    """
     found = place.store.workers()
     live = {worker.worker_id for worker in live_workers(place)}
     if place.as_json:
@@ -97,7 +103,7 @@ def workers(place: Place) -> None:
         return
     rows = [
         [
-            one.worker_id,
+            one.worker_id if not others else f"{1 + len(others)} workers",
             one.host,
             one.queue,
             cell(one.state) if one.worker_id in live else cell("lost", "red"),
@@ -105,10 +111,20 @@ def workers(place: Place) -> None:
             f"{age(one.last_heartbeat)} ago",
             None if one.current_task_id is None else shown_id(place, one.current_task_id),
         ]
-        for one in found
+        for one, *others in _alike(found, live)
     ]
     columns = ["WORKER", "HOST", "QUEUE", "STATE", "PID", "HEARD", "TASK"]
     show(table(columns, rows, whole=("WORKER", "STATE", "TASK")))
+
+
+def _alike(found: list[Worker], live: set[str]) -> list[list[Worker]]:
+    """Each worker by itself, but those together that only stand by: they have no process."""
+    groups: dict[tuple[str, ...], list[Worker]] = {}
+    for one in found:
+        stands_by = one.pid is None and one.current_task_id is None and one.worker_id in live
+        key = (one.supervisor_id, one.queue) if stands_by else (one.worker_id,)
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
 
 
 def stats(place: Place) -> None:
@@ -172,7 +188,7 @@ def _tool(place: Place, spec: Any) -> dict[str, Any]:
     return {
         "tool_name": spec.name,
         "description": spec.description,
-        "queue": spec.queue or place.settings.default_queue,
+        "queue": spec.queue_in(place.settings),
         "max_runtime_s": spec.timeout_s or place.settings.limits.max_runtime_s,
         "max_attempts": spec.retry.max_attempts,
         "task": spec.task,

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from ..errors import ConfigError
 from .groups import (
     CLIENT_TABLES,
+    IO_QUEUE,
     AuthSettings,
     Group,
     HttpSettings,
@@ -37,6 +38,7 @@ from .groups import (
 
 __all__ = [
     "CLIENT_TABLES",
+    "IO_QUEUE",
     "AuthSettings",
     "Group",
     "HttpSettings",
@@ -84,6 +86,11 @@ class Settings:
         example='{"cpu_heavy": {"workers": 2, "max_length": 100}}',
     )
     default_queue: str = setting("cpu_standard", "The queue of tools that name none")
+    async_queue: str = setting(
+        "",
+        "The queue of `async def` tools that name none (default: `io`; but as `default_queue`, where that or"
+        " `queues` is set, or numbers of `isolation.users`, and no queue `io` is named)",
+    )
     default_estimate_s: float = setting(
         60.0, "The run time that callers are told to expect while nothing is known of a tool, nor of others"
     )
@@ -99,10 +106,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", MappingProxyType(dict(self.queues)))
-        if self.default_queue not in self.queues:
-            known = ", ".join(self.queues)
-            reason = f"there is no queue named {self.default_queue!r}; known: {known}"
-            raise ConfigError(setting="default_queue", reason=reason)
+        for name, queue_name in (("default_queue", self.default_queue), ("async_queue", self.async_queue)):
+            if queue_name not in self.queues and (name, queue_name) != ("async_queue", ""):
+                known = ", ".join(self.queues)
+                reason = f"there is no queue named {queue_name!r}; known: {known}"
+                raise ConfigError(setting=name, reason=reason)
         for name, queue in self.queues.items():
             if queue.workers < 0 or queue.max_length < 1:
                 reason = "workers must be at least 0 and max_length at least 1"

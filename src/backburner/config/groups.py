@@ -33,6 +33,10 @@ class Queue:
     max_length: int = 10_000
 
 
+#: The queue for tools that wait: its workers need no core each.
+IO_QUEUE = "io"
+
+
 def default_queues() -> dict[str, Queue]:
     cpus = os.cpu_count() or 1
     return {
@@ -40,6 +44,7 @@ def default_queues() -> dict[str, Queue]:
         "cpu_standard": Queue(workers=max(2, cpus)),
         "cpu_heavy": Queue(workers=1),
         "gpu_small": Queue(workers=1),
+        IO_QUEUE: Queue(workers=64),
     }
 
 
@@ -106,6 +111,11 @@ class SupervisorSettings:
     import_timeout_s: float = setting(300.0, "How long the import of an app may take")
     keeper_interval_s: float = setting(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = setting(1000, "When a runner is replaced by a new one")
+    runner_idle_exit_s: float = setting(
+        60.0,
+        "When a runner without work ends; of each queue, as many as there are CPUs stay, and at least 4. 0:"
+        " none ends",
+    )
     environment: Literal["submitter", "own"] = setting(
         "submitter",
         "Whose environment, arguments and Python a task runs with: `submitter` (those of the process that"

@@ -33,6 +33,7 @@ from ..errors import ConfigError
 from ..times import duration_s
 from . import (
     CLIENT_TABLES,
+    IO_QUEUE,
     Queue,
     Settings,
     default_queues,
@@ -83,12 +84,33 @@ def read(
         raise _refusal(error) from None
     values = model.model_dump(exclude_unset=True)
     values.setdefault("store", default_store(name, environment))
-    own = {queue: plain(default) for queue, default in default_queues().items()}
-    values["queues"] = own | values.get("queues", {})
+    values["async_queue"] = _async_queue(values)
+    values["queues"] = _queues(values)
     if (contract := values.get("task_id", {})).get("state_dir"):
         # The supervisor, which has another working folder, must find it too.
         contract["state_dir"] = str(Path(contract["state_dir"]).expanduser().absolute())
     return Settings.from_values(values)
+
+
+def _async_queue(values: Mapping[str, Any]) -> str:
+    """The queue of `async def` tools: who counts workers without `io` does not get 64 more at a time."""
+    if "async_queue" in values:
+        return str(values["async_queue"])
+    if "queues" in values:
+        return IO_QUEUE if IO_QUEUE in values["queues"] else ""
+    return "" if "default_queue" in values or _has_user_for_each_worker(values) else IO_QUEUE
+
+
+def _queues(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The default queues, and what is said of these and of others."""
+    own = {queue: plain(default) for queue, default in default_queues().items()}
+    if values["async_queue"] != IO_QUEUE and _has_user_for_each_worker(values):
+        del own[IO_QUEUE]
+    return {**own, **values.get("queues", {})}
+
+
+def _has_user_for_each_worker(values: Mapping[str, Any]) -> bool:
+    return "-" in values.get("isolation", {}).get("users", "")
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:

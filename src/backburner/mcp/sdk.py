@@ -65,11 +65,13 @@ class _Part:
         )
 
 
+_PROVIDER = "fastmcp.server.providers.fastmcp_provider"
 _SERVER_PARTS = (
     _Part("mcp.server.session", "ServerSession", "_connection", "news for clients outside their requests"),
     _Part("mcp.server.connection", "Connection", "state", "what is known of a client between its requests"),
     _Part("mcp.server.connection", "Connection", "exit_stack", "ending what is a client's when it goes"),
     _Part("mcp.server.mcpserver", "MCPServer", "_lowlevel_server", "tasks on an MCPServer"),
+    _Part("mcp.server.mcpserver", "MCPServer", "_tool_manager", "the queue of tools that wait"),
 )
 _CLIENT_PARTS = (
     _Part("mcp.client.session", "ClientSession", "_stamp", "requests in the SDK's own name"),
@@ -80,6 +82,8 @@ _CLIENT_PARTS = (
 _FASTMCP_PARTS = (
     _Part("fastmcp", "FastMCP", "_mcp_server", "tasks on a FastMCP server"),
     _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio with Content-Length headers"),
+    _Part(_PROVIDER, "FastMCPProviderTool", "_server", "the queue of tools that wait"),
+    _Part(_PROVIDER, "FastMCPProviderTool", "_original_name", "the queue of tools that wait"),
 )
 
 
@@ -137,10 +141,34 @@ def server_in_mcpserver(server: MCPServer[Any]) -> Server[Any]:
     return server._lowlevel_server
 
 
+def is_async_in_mcpserver(server: MCPServer[Any], name: str) -> bool:
+    """Whether the function of this tool is an `async def`."""
+    tool = server._tool_manager.get_tool(name)
+    return tool is not None and tool.is_async
+
+
 def server_in_fastmcp(server: Any) -> Server[Any]:
     """The lowlevel server that a FastMCP server is made of."""
     inner: Server[Any] = server._mcp_server
     return inner
+
+
+async def function_in_fastmcp(server: Any, name: str) -> Callable[..., Any] | None:
+    """What a tool of a FastMCP server calls, also of one that is mounted or transformed.
+
+    A tool that has no function of its own, such as one of a proxy, gives its `run`. None for no tool.
+    """
+    from fastmcp.server.providers.fastmcp_provider import FastMCPProviderTool
+    from fastmcp.tools.tool_transform import TransformedTool
+
+    tool = await server.get_tool(name)
+    while True:
+        if isinstance(tool, FastMCPProviderTool):
+            tool = await tool._server.get_tool(tool._original_name)
+        elif isinstance(tool, TransformedTool) and tool.fn is tool.forwarding_fn:
+            tool = tool.parent_tool
+        else:
+            return None if tool is None else getattr(tool, "fn", tool.run)
 
 
 def fastmcp_lifespan(server: Any) -> AbstractAsyncContextManager[Any]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from mcp.server.context import CallNext
 
 from ..app import Backburner
+from ..target import FOR_RUNNER
 from ..tools import Run, ToolSpec, tool_options
 from .request import RequestContext, as_dict
 
 log = logging.getLogger("backburner.mcp")
+
+T = TypeVar("T")
 
 #: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
 Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
@@ -28,11 +32,13 @@ class OwnTools:
 
     `run_of` gives what runs the one of a name, `registered` the names of those that code has registered so
     far, and `marked` those whose author has called them slow in the framework's own words, with options.
+    `is_async` says whether the one of a name is an `async def`.
     """
 
     run_of: Callable[[str], Run]
     registered: Callable[[], Awaitable[Set[str]]]
     marked: Callable[[], Awaitable[Mapping[str, Mapping[str, Any]]]]
+    is_async: Callable[[str], Awaitable[bool]]
 
 
 class SlowTools:
@@ -50,6 +56,7 @@ class SlowTools:
         self._marked: Mapping[str, Mapping[str, Any]] | None = None
         self._at_start: Set[str] | None = None
         self._late: Set[str] = frozenset()
+        self._runs = FOR_RUNNER.get()
         for pattern, options in self._patterns.items():
             tool_options(pattern, **options)  # so that a mistake shows at once
         app.tools.find_missing = self._find_missing
@@ -109,6 +116,7 @@ class SlowTools:
                     title=tool.get("title") or "",
                     input_schema=tool["inputSchema"],
                     output_schema=tool.get("outputSchema"),
+                    is_async=await self._own.is_async(name),
                 )
                 self._app.add_tool(spec)
         if not result.get("nextCursor"):
@@ -158,8 +166,11 @@ class SlowTools:
         if self._learned_any:
             return None
         if self._marked is None and not self._may_be_slow(name):
-            self._marked = asyncio.run(_result_of(self._own.marked()))  # nobody serves in this process
-        return self._spec(name) if self._may_be_slow(name) else None
+            self._marked = _result_of(self._own.marked())  # nobody serves in this process
+        if not self._may_be_slow(name):
+            return None
+        # A runner has the task already, and need not know in which queue it was.
+        return self._spec(name, is_async=not self._runs and _result_of(self._own.is_async(name)))
 
     def _spec(self, name: str, **described: Any) -> ToolSpec:
         options = tool_options(name, **(self._options_of(name) or {}))
@@ -168,5 +179,11 @@ class SlowTools:
         )
 
 
-async def _result_of(awaited: Awaitable[Any]) -> Any:
-    return await awaited
+def _result_of(awaited: Awaitable[T]) -> T:
+    """What is awaited, for one who cannot wait: in a thread, since a loop may run in this one."""
+
+    async def result() -> T:
+        return await awaited
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, result()).result()

@@ -43,7 +43,7 @@ class RunnerProcess:
     """The supervisor's end of one runner process.
 
     It serves one `tenant` alone, within its `confinement`. `requested_at` is when its zygote was told
-    to fork it; it is `spent` when no other task may follow.
+    to fork it; `idle_since`, when its last task was over; it is `spent` when no other task may follow.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class RunnerProcess:
         self._on_full = on_full
         self.pid: int | None = None
         self.tasks_done = 0
+        self.idle_since = 0
         self.ready = False
         self.requested_at: int | None = None
         self.spent = False

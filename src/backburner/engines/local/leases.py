@@ -56,7 +56,7 @@ class Leases:
         leases = [attempt.lease for _, attempt in held] + [lease for lease, _ in self._batch.unwritten]
         sent_at = self._hold.now_ms()
         try:
-            views = self._store.heartbeat(leases, self._workers.records())
+            views = self._store.heartbeat(leases, self._workers.roster.news())
         except StoreError as error:
             self._timers.soon("heartbeat", self._outage.begin(error))
             return

@@ -141,6 +141,7 @@ class Supervisor:
             with contextlib.suppress(StoreError):  # the next one will do
                 self._source.take_over()
             self._watch.mend()
+            self._workers.end_idle(now)
         if self._timers.due("look", now):
             self._oversight.look(now)
             self._leases.answer_for_nobody(now)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import selectors
 import signal
 import socket
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 from ...clock import Clock
 from ...config import Settings
 from ...execution import LIFE_ENDS_S
-from ...task import Task, TaskError, Worker
+from ...task import Task, TaskError
 from . import linux
 from .child_processes import Origin, RunnerProcess, ZygoteProcess, app_not_loaded
 from .confinement import Confinement
@@ -22,6 +24,7 @@ from .hold import Hold
 from .isolation import Isolation
 from .leased_attempt import LeasedAttempt
 from .parking import Parking
+from .roster import Roster
 from .runner_messages import Done, parse, parse_broken, parse_hello
 from .watchdog import Watchdog
 from .wire import NotAMessage
@@ -29,6 +32,9 @@ from .worker_slot import RunnerListener, WorkerSlot
 from .zygotes import Zygotes
 
 log = logging.getLogger("backburner.supervisor")
+
+#: So many idle runners of a queue stay for its next tasks.
+_KEPT_WARM = max(4, os.cpu_count() or 1)
 
 #: How often to look whether a runner gets ready in time.
 LOOK_FOR_RUNNER_MS = 500
@@ -53,12 +59,10 @@ class Workers:
         self._watchdog = watchdog
         self._slots = _make_slots(slots, supervisor_id)
         self._max_tasks_per_runner = settings.supervisor.max_tasks_per_runner
-        self._known: set[str] | None = None
-        self._supervisor_id = supervisor_id
+        self.roster = Roster(self._slots, supervisor_id, clock, settings)
         self._selector = selector
         self._clock = clock
         self._isolation = isolation
-        self._started_at = clock.now_ms()
         self._by_runner: dict[str, WorkerSlot] = {}
         # Whoever has the worker next would have the same user.
         most_parked = 0 if settings.isolation.users else settings.supervisor.max_parked
@@ -68,6 +72,7 @@ class Workers:
         self._not_ours = linux.children()
         self._import_timeout_ms = int(settings.supervisor.import_timeout_s * 1000)
         self._patience_ms = int(settings.supervisor.lease_grace_s * 1000)
+        self._idle_exit_ms = int(settings.supervisor.runner_idle_exit_s * 1000)
         linux.adopt_orphans()
 
     def report_to(self, listener: RunnerListener) -> None:
@@ -78,7 +83,8 @@ class Workers:
         return iter(self._slots)
 
     def with_parked(self) -> list[WorkerSlot]:
-        return [*self._slots, *self.parking.tasks()]
+        """Those that hold something, parked ones too. Most are idle, and not worth a look in each turn."""
+        return [each for each in self._slots if each.attempt or each.backlog] + self.parking.tasks()
 
     def attempts(self) -> list[tuple[WorkerSlot, LeasedAttempt]]:
         """Every attempt, with the worker that holds it."""
@@ -86,26 +92,7 @@ class Workers:
 
     def retire(self) -> None:
         """From now on, no worker is there but those that have something under way."""
-        self._known = {attempt.lease.worker_id for _, attempt in self.attempts()}
-
-    def records(self) -> list[Worker]:
-        """The workers as a store has them."""
-        host, now = socket.gethostname(), self._clock.now_ms()
-        return [
-            Worker(
-                worker_id=worker.worker_id,
-                supervisor_id=self._supervisor_id,
-                host=host,
-                queue=worker.queue,
-                state="busy" if worker.attempt else "idle",
-                started_at=self._started_at,
-                last_heartbeat=now,
-                pid=worker.runner.pid if worker.runner else None,
-                current_task_id=worker.attempt.lease.task_id if worker.attempt else None,
-            )
-            for worker in self._slots
-            if self._known is None or worker.worker_id in self._known
-        ]
+        self.roster.retire({attempt.lease.worker_id for _, attempt in self.attempts()})
 
     def tell_hold(self) -> None:
         """Let every zygote know until when its runners may run."""
@@ -140,6 +127,7 @@ class Workers:
         self, worker: WorkerSlot, zygote: ZygoteProcess, tenant: str, confinement: Confinement | None
     ) -> RunnerProcess:
         runner = zygote.fork(tenant, confinement, self._send_rest_later)
+        runner.idle_since = self._clock.steady_ms()
         self._by_runner[runner.name] = worker
         self._selector.register(runner.work, selectors.EVENT_READ, lambda: self._read_messages(runner))
         for stream in (runner.stdout, runner.stderr):
@@ -180,6 +168,7 @@ class Workers:
             return
         self._watchdog.spare(runner)
         runner.tasks_done += 1
+        runner.idle_since = self._clock.steady_ms()
         used_up = runner.tasks_done >= self._max_tasks_per_runner
         alone = fresh or worker.parked or self._isolation.for_each_task
         if alone or used_up or runner.spent:
@@ -191,6 +180,16 @@ class Workers:
     def is_last_task_of(self, runner: RunnerProcess) -> bool:
         """Whether a task that it is given now is the last one, whatever becomes of it."""
         return self._isolation.for_each_task or runner.tasks_done + 1 >= self._max_tasks_per_runner
+
+    def end_idle(self, now: int) -> None:
+        """Part from runners without a task for long, but for the few of each queue that get the next ones."""
+        idle: Counter[str] = Counter()
+        for worker in self._slots:  # the first that is free gets the next task
+            if worker.runner is not None and not worker.load:
+                idle[worker.queue] += 1
+                too_many = self._idle_exit_ms and idle[worker.queue] > _KEPT_WARM
+                if too_many and now - worker.runner.idle_since >= self._idle_exit_ms:
+                    self.let_go(worker)
 
     def let_go(self, worker: WorkerSlot) -> None:
         """Part from the worker's runner; idle, it ends by itself, and its lifespan ends in order."""

@@ -9,6 +9,7 @@ from typing import Any
 from mcp.server.lowlevel.server import Server
 from starlette.types import ASGIApp
 
+from ... import tools
 from ...errors import ConfigError
 from .. import sdk
 from .tool_round import ROUND, noting_what_is_raised
@@ -33,6 +34,12 @@ def add_middleware(server: Any, low: Server[Any], middleware: Any) -> None:
 
 async def registered(server: Any) -> frozenset[str]:
     return frozenset(tool.name for tool in await server.local_provider.list_tools())
+
+
+async def is_async(server: Any, name: str) -> bool:
+    """Of a tool without a function of its own, such as one of a proxy, it is `run` that waits."""
+    function = await sdk.function_in_fastmcp(server, name)
+    return function is not None and tools.is_async(function)
 
 
 async def marked_slow(server: Any) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,11 @@ async def registered(server: Server[Any]) -> frozenset[str]:
     return frozenset()
 
 
+async def is_async(server: Server[Any], name: str) -> bool:
+    """Whether the tool is an `async def`: it is, for its handler is one."""
+    return True
+
+
 async def marked_slow(server: Server[Any]) -> dict[str, dict[str, Any]]:
     """The tools that the framework has a word for that says that they are slow: none."""
     return {}

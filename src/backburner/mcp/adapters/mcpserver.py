@@ -17,6 +17,7 @@ __all__ = [
     "add_middleware",
     "fits",
     "http_app",
+    "is_async",
     "living",
     "lowlevel_of",
     "marked_slow",
@@ -45,6 +46,10 @@ def add_middleware(server: MCPServer[Any], low: Server[Any], middleware: Any) ->
 
 async def registered(server: MCPServer[Any]) -> frozenset[str]:
     return frozenset(tool.name for tool in await server.list_tools())
+
+
+async def is_async(server: MCPServer[Any], name: str) -> bool:
+    return sdk.is_async_in_mcpserver(server, name)
 
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:

@@ -59,7 +59,10 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     pipeline = Pipeline(low)
     app.tools.lifespan = pipeline.living
     own_tools = OwnTools(
-        pipeline.tool, partial(framework.registered, server), partial(framework.marked_slow, server)
+        pipeline.tool,
+        partial(framework.registered, server),
+        partial(framework.marked_slow, server),
+        partial(framework.is_async, server),
     )
     slow_tools = SlowTools(app, own_tools, slow)
     middleware = TaskMiddleware(app, slow_tools, lambda: low.server_info_stamp)

@@ -107,8 +107,7 @@ class Health:
         if Trouble.UNREADABLE in found:
             return _Found(found)
         queues = queue_use(app.store, app.settings)
-        default = app.settings.default_queue
-        wanted = {tool.queue or default for tool in app.tools} or {default}
+        wanted = {tool.queue_in(app.settings) for tool in app.tools} or {app.settings.default_queue}
         return _Found(found, queues, wanted <= queues.full)
 
 
