@@ -1,15 +1,15 @@
 """Tasks over MCP (Streamable HTTP, 2026-07-28), beside fastmcp-tasks: both with their defaults, in one run.
 
 Light clients submit and then ask every 5 ms; CPU is that of the server, of all that it starts, and of the
-service that it needs. BENCHMARK_TASKS and BENCHMARK_ONLY are as for `peers`.
+service that it needs. BENCHMARK_TASKS, BENCHMARK_ONLY and BENCHMARK_ROUNDS are as for `peers`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
-import socket
 import statistics
 import subprocess
 import sys
@@ -20,10 +20,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tests.interop.environment import Unavailable, python
-from tests.services import free_port, wait_until
+from tests.services import accepts, free_port, wait_until
 
-from ..peers import ended_afterwards, services, takes_part, tasks
-from ..peers.contenders.shapes import RUN, SERVICES, cpu_s
+from ..peers import ended_afterwards, in_rounds, services, takes_part, tasks
+from ..peers.contenders.shapes import LONGEST_GAP_S, RUN, SERVICES, cpu_s
 from ..report import Results
 from ..targets import (
     CPU,
@@ -47,6 +47,10 @@ Figures = dict[str, float]
 
 
 def main() -> Results:
+    return in_rounds(one_round)
+
+
+def one_round() -> Results:
     results = Results()
     with services("redis") as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
         redis = there.get("redis")
@@ -95,10 +99,13 @@ async def measure(port: int, count: int) -> Figures:
 
 
 async def _in_turns(client: LightClient, count: int) -> tuple[list[float], list[float]]:
-    """The seconds of plain calls and of submits, each when nothing else is under way."""
+    """The seconds of plain calls and of submits, each after a gap and when nothing else is under way."""
     plain, submit = [], []
+    chance = random.Random(1)
     for _ in range(count):
+        await asyncio.sleep(chance.random() * LONGEST_GAP_S)
         plain.append(await _timed(lambda: client.call("plain")))
+        await asyncio.sleep(chance.random() * LONGEST_GAP_S)
         began = time.perf_counter()
         task = await client.call("nothing")
         submit.append(time.perf_counter() - began)
@@ -152,16 +159,8 @@ def served(command: list[str], place: str) -> Iterator[int]:
     mark = os.environ[RUN] = secrets.token_hex(8)
     with tempfile.TemporaryFile("w+") as said, ended_afterwards(mark):
         server = subprocess.Popen([*command, str(port), place], stdout=said, stderr=said)
-        wait_until(lambda: server.poll() is not None or _accepts(port))
+        wait_until(lambda: server.poll() is not None or accepts(port))
         if server.poll() is not None:
             said.seek(0)
             raise Unavailable(said.read()[-2000:])
         yield port
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
