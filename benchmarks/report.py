@@ -136,6 +136,8 @@ def guide(text: str) -> str:
 
 
 def _markdown(table: Table) -> str:
+    if not table.rows:
+        return "Not measured yet.\n"
     table.title = None
     page = io.StringIO()
     Console(file=page, width=400).print(table)

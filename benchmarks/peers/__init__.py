@@ -149,7 +149,7 @@ def run(entry: Entry, place: str, folder: str, there: dict[str, Service]) -> Fig
     own = {
         RUN: secrets.token_hex(8),
         SERVICES: " ".join(service),
-        "PYTHONPATH": str(CONTENDERS),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(CONTENDERS), os.environ.get("PYTHONPATH")])),
         "XDG_STATE_HOME": folder,
     }
     with tempfile.TemporaryFile("w+") as said, ended_afterwards(own[RUN]):

@@ -20,12 +20,13 @@ from backburner.testing import contract_app
 #: Few may wait, so that those who submit are held up by those who work, and all is over soon after the last.
 WAITING = 100
 AT_ONCE = 6
-SUPERVISOR = {"heartbeat_s": 0.3, "lease_grace_s": 3.0, "keeper_interval_s": 0.5, "cancel_grace_s": 0.2}
+#: A hold of three seconds: what is stopped or cut off for longer is replaced.
+QUICK = {"heartbeat_s": 0.3, "lease_grace_s": 3.0, "keeper_interval_s": 0.5, "cancel_grace_s": 0.2}
 
 
 def make_app(folder: Path) -> Backburner:
     queues = {"cpu_standard": {"workers": 2, "max_length": WAITING}, "one_by_one": 1}
-    return contract_app(store=f"sqlite:///{folder}/tasks.db", supervisor=SUPERVISOR, queues=queues)
+    return contract_app(store=f"sqlite:///{folder}/tasks.db", supervisor=QUICK, queues=queues)
 
 
 class Notes:

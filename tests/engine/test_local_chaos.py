@@ -23,12 +23,11 @@ from tests.engine import submitting
 from tests.engine.conftest import StartHost, StartLocal
 from tests.engine.local import Client, Local, kill
 from tests.engine.partition import Partition
+from tests.engine.submitting import QUICK
 from tests.services import WallClock, accepts, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
-#: A hold of three seconds: what is stopped or cut off for longer is replaced.
-QUICK = {"heartbeat_s": 0.3, "lease_grace_s": 3.0, "keeper_interval_s": 0.5, "cancel_grace_s": 0.2}
 LONGEST_TROUBLE_S = 7.0
 #: On a busy machine, what was killed again and again is not over at once.
 PATIENCE_S = 100
