@@ -47,12 +47,10 @@ def run(names: list[str], save: Path | None) -> int:
 
 
 def show(results: Results) -> None:
-    if not results.figures:
-        return
     console = Console(width=max(Console().width, 130))
-    console.print()
-    console.print(figures_table(results))
-    console.print(targets_table(results))
+    for table in (figures_table(results), targets_table(results)):
+        if table.rows:
+            console.print("", table)
     for title, reason in results.left_out.items():
         console.print(f"{title} is left out: {reason}", markup=False)
 
