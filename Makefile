@@ -51,6 +51,7 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	@missing=; \
 	command -v npm >/dev/null || missing="$$missing nodejs npm"; \
 	command -v tmux >/dev/null || missing="$$missing tmux"; \
+	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -65,11 +66,11 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	fi
 	@$(BIN)/python -m tests.interop.environment
 
-bench: services ## Run the benchmarks, beside what others offer
+bench: services ## Run the benchmarks, beside what others offer (docs/performance.md)
 	$(BIN)/python -m benchmarks
 
-bench-fast: services ## Run those beside others, with fewer tasks
-	BENCHMARK_TASKS=300 $(BIN)/python -m benchmarks peers over_mcp
+bench-fast: services ## Run those beside others, with fewer tasks: two minutes
+	BENCHMARK_TASKS=300 BENCHMARK_ROUNDS=1 $(BIN)/python -m benchmarks peers over_mcp
 
 demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo

@@ -23,6 +23,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from .report import Results
+from .targets import ENGINE, IDLE, RUNNER_MS, SUPERVISOR_MS
+
 if TYPE_CHECKING:
     from backburner import Backburner
 
@@ -33,7 +36,9 @@ IDLE_S = 30
 WORKERS = 2
 
 
-def main() -> None:
+def main() -> Results:
+    results = Results()
+    figures = results.figures[ENGINE] = {}
     with tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
         table = Table("measured", "Backburner", "process pool", "bare SQLite", title="Local engine, fsync on")
         commits = bare_commits(Path(folder, "bare.db"))
@@ -46,14 +51,17 @@ def main() -> None:
             pool_text, bare_text = f"{pool_rate(submit):,.0f}", f"{commits:,.0f} commits"
             table.add_row("waiting no-ops worked off a second", f"{waiting:,.0f}", pool_text, bare_text)
             table.add_row("no-ops a second while others submit", f"{together:,.0f}")
-            table.add_row("killed runner to running again, ms", f"{recovery_ms(bb, kill_runner):.0f}")
-            table.add_row("killed supervisor to running again, ms", f"{recovery_ms(bb, kill_supervisor):.0f}")
+            figures[RUNNER_MS] = recovery_ms(bb, kill_runner)
+            figures[SUPERVISOR_MS] = recovery_ms(bb, kill_supervisor)
             run(bb, "noop")  # so that there is a warm runner
             supervisor = _supervisor(bb)
-            table.add_row(f"supervisor's CPU, idle for {IDLE_S} s, %", f"{idle_cpu(supervisor):.2f}")
+            figures[IDLE] = idle_cpu(supervisor)
+            for name, figure in figures.items():
+                table.add_row(name, f"{figure:.2f}")
             table.add_row("supervisor's memory, MB", f"{_own_mb(supervisor):.0f}")
             table.add_row("one idle runner's own memory, MB", f"{_own_mb(_runners(supervisor)[0]):.0f}")
         Console().print(table)
+    return results
 
 
 # -- what is measured ------------------------------------------------------------------------------

@@ -28,6 +28,9 @@ from backburner.service import TaskService
 from backburner.stores import open_store
 from backburner.tools import Registry, ToolSpec
 
+from .report import Results
+from .targets import GROWTH, STORE
+
 FINISHED = int(os.environ.get("BENCHMARK_FINISHED", "1_000_000"))
 QUEUED = int(os.environ.get("BENCHMARK_QUEUED", "10_000"))
 PAGE = 50
@@ -67,11 +70,14 @@ FILL = [
 ]
 
 
-def main() -> None:
-    console = Console()
+def main() -> Results:
+    console, growths = Console(), []
     for name, small_url, large_url in stores():
         with Side(small_url, PAGE, 0) as small, Side(large_url, FINISHED, QUEUED) as large:
-            console.print(report(name, small, large))
+            found = measure(small, large)
+        growths += [large_us / small_us for small_us, large_us in found.values()]
+        console.print(report(name, found))
+    return Results({STORE: {GROWTH: max(growths)}})
 
 
 def stores() -> Iterator[tuple[str, str, str]]:
@@ -146,12 +152,12 @@ MEASURED: dict[str, Callable[[Side], None]] = {
 }
 
 
-def report(name: str, small: Side, large: Side) -> Table:
+def report(name: str, found: dict[str, tuple[float, float]]) -> Table:
     title = f"{name}: {FINISHED:,} finished and {QUEUED:,} queued tasks, beside one page of {PAGE}"
     table = Table("median, µs", "one page", "filled", "ratio", title=title)
     for index in range(1, 4):
         table.columns[index].justify = "right"
-    for what, median in measure(small, large).items():
+    for what, median in found.items():
         ratio = median[1] / median[0]
         colour = "green" if ratio <= LIMIT else "red"
         table.add_row(what, f"{median[0]:,.0f}", f"{median[1]:,.0f}", f"[{colour}]{ratio:.2f}×[/]")

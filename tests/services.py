@@ -198,7 +198,7 @@ class RedisServer:
             start_new_session=True,
         )
         running.add(self._process.pid)
-        assert wait_until(self._accepts), "Redis did not start"
+        assert wait_until(lambda: accepts(self.port)), "Redis did not start"
 
     def close(self) -> None:
         if self._process is not None:
@@ -206,13 +206,6 @@ class RedisServer:
             self._process.wait(30)
             running.discard(self._process.pid)
             self._process = None
-
-    def _accepts(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-        except OSError:
-            return False
-        return True
 
 
 class WallClock:
@@ -274,6 +267,15 @@ def _unprivileged_user() -> str | None:
         return None
     accounts = {account.pw_name for account in pwd.getpwall()}
     return next(name for name in ("postgres", "nobody") if name in accounts)
+
+
+def accepts(port: int | str) -> bool:
+    """Whether somebody on this host takes connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:

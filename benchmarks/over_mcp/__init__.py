@@ -1,15 +1,15 @@
 """Tasks over MCP (Streamable HTTP, 2026-07-28), beside fastmcp-tasks: both with their defaults, in one run.
 
-A light client submits and then asks every 5 ms; CPU is that of the server and of all that it starts. Set
-BENCHMARK_TASKS to another number of tasks than 2000.
+Light clients submit and then ask every 5 ms; CPU is that of the server, of all that it starts, and of the
+service that it needs. BENCHMARK_TASKS, BENCHMARK_ONLY and BENCHMARK_ROUNDS are as for `peers`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,14 +19,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.interop.environment import Unavailable, python
-from tests.services import free_port, wait_until
+from tests.services import accepts, free_port, wait_until
 
-from ..peers import ended_afterwards, services
-from ..peers.contenders.shapes import RUN, SERVICES, cpu_s
+from ..peers import ended_afterwards, in_rounds, services, takes_part, tasks
+from ..peers.contenders.shapes import LONGEST_GAP_S, RUN, SERVICES, cpu_s
+from ..report import Results
+from ..targets import (
+    CPU,
+    CPU_PLAIN_CALL,
+    CPU_SUBMIT,
+    FASTMCP_TASKS,
+    FIFTY_S,
+    OVER_MCP,
+    PLAIN_CALL,
+    RATE_16,
+    SUBMIT,
+    SUBMITS_16,
+)
 from .light_client import LightClient
 
 SERVERS = Path(__file__).parent / "servers"
@@ -36,55 +46,71 @@ WAITING = 50
 Figures = dict[str, float]
 
 
-def main() -> None:
-    tasks = int(os.environ.get("BENCHMARK_TASKS", "2000"))
-    found: dict[str, Figures] = {}
-    with services() as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
+def main() -> Results:
+    return in_rounds(one_round)
+
+
+def one_round() -> Results:
+    results = Results()
+    with services("redis") as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
         redis = there.get("redis")
-        entries: dict[str, tuple[str, str, str]] = {
-            "Backburner SQLite": ("", "backburner_server.py", f"sqlite:///{folder}/tasks.db"),
-            "fastmcp-tasks in memory": ("fastmcp", "fastmcp_server.py", "memory://"),
+        entries = {
+            OVER_MCP: ("", "backburner_server.py", f"sqlite:///{folder}/tasks.db"),
+            FASTMCP_TASKS: ("fastmcp", "fastmcp_server.py", "memory://"),
+            "fastmcp-tasks Redis": ("fastmcp", "fastmcp_server.py", redis.place(0) if redis else ""),
         }
-        if redis is not None:
-            entries["fastmcp-tasks Redis"] = ("fastmcp", "fastmcp_server.py", redis.place(0))
         for title, (environment, program, place) in entries.items():
-            os.environ[SERVICES] = str(redis.server.pid) if redis is not None and "redis" in place else ""
+            if not takes_part(title):
+                continue
             print(f"{title} …", file=sys.stderr, flush=True)
+            os.environ[SERVICES] = str(redis.server.pid) if redis and place.startswith("redis:") else ""
             try:
+                if not place:
+                    raise Unavailable("redis is not there")
                 interpreter = str(python(environment)) if environment else sys.executable
                 with served([interpreter, str(SERVERS / program)], place) as port:
-                    found[title] = asyncio.run(measure(port, tasks))
-            except Unavailable as error:
-                print(f"{title} is left out: {error}", file=sys.stderr)
-    Console(width=110).print(as_table(found))
+                    results.figures[title] = asyncio.run(measure(port, tasks()))
+            except (Unavailable, RuntimeError, OSError) as error:
+                results.left_out[title] = str(error)
+    return results
 
 
-async def measure(port: int, tasks: int) -> Figures:
+async def measure(port: int, count: int) -> Figures:
     async with connected(port, WAITING) as clients:
         waiting = await _timed(lambda: _together(clients, "wait_a_second", WAITING, LightClient.run))
-    plain, submit = [], []
     async with connected(port, 1) as (client,):
-        for _ in range(max(50, tasks // 8)):
-            plain.append(await _timed(lambda: client.call("plain")))
-            submit.append(await _timed(lambda: client.call("nothing")))
+        plain, submit = await _in_turns(client, max(50, count // 8))
     async with connected(port, CLIENTS) as clients:
-        ran, run_cpu = await _with_cpu(lambda: _together(clients, "nothing", tasks, LightClient.run))
+        ran, run_cpu = await _with_cpu(lambda: _together(clients, "nothing", count, LightClient.run))
         submitted, submit_cpu = await _with_cpu(
-            lambda: _together(clients, "nothing", tasks, LightClient.call)
+            lambda: _together(clients, "nothing", count, LightClient.call)
         )
-        called, call_cpu = await _with_cpu(lambda: _together(clients, "plain", tasks, LightClient.call))
+        _, call_cpu = await _with_cpu(lambda: _together(clients, "plain", count, LightClient.call))
     return {
-        "tasks/s, 16 clients": tasks / ran,
-        "CPU ms a task": run_cpu / tasks * 1000,
-        "submit p50 ms": statistics.median(submit) * 1000,
-        "plain call p50 ms": statistics.median(plain) * 1000,
-        "submit / plain call": statistics.median(submit) / statistics.median(plain),
-        "submits/s, 16 clients": tasks / submitted,
-        "CPU ms a submit": submit_cpu / tasks * 1000,
-        "plain calls/s, 16 clients": tasks / called,
-        "CPU ms a plain call": call_cpu / tasks * 1000,
-        f"{WAITING} async tools of 1 s, s": waiting,
+        RATE_16: count / ran,
+        SUBMIT: statistics.median(submit) * 1000,
+        CPU: run_cpu / count * 1000,
+        PLAIN_CALL: statistics.median(plain) * 1000,
+        CPU_PLAIN_CALL: call_cpu / count * 1000,
+        SUBMITS_16: count / submitted,
+        CPU_SUBMIT: submit_cpu / count * 1000,
+        FIFTY_S: waiting,
     }
+
+
+async def _in_turns(client: LightClient, count: int) -> tuple[list[float], list[float]]:
+    """The seconds of plain calls and of submits, each after a gap and when nothing else is under way."""
+    plain, submit = [], []
+    chance = random.Random(1)
+    for _ in range(count):
+        await asyncio.sleep(chance.random() * LONGEST_GAP_S)
+        plain.append(await _timed(lambda: client.call("plain")))
+        await asyncio.sleep(chance.random() * LONGEST_GAP_S)
+        began = time.perf_counter()
+        task = await client.call("nothing")
+        submit.append(time.perf_counter() - began)
+        await client.until_over(task["taskId"])
+    return plain, submit
 
 
 @asynccontextmanager
@@ -133,24 +159,8 @@ def served(command: list[str], place: str) -> Iterator[int]:
     mark = os.environ[RUN] = secrets.token_hex(8)
     with tempfile.TemporaryFile("w+") as said, ended_afterwards(mark):
         server = subprocess.Popen([*command, str(port), place], stdout=said, stderr=said)
-        wait_until(lambda: server.poll() is not None or _accepts(port))
+        wait_until(lambda: server.poll() is not None or accepts(port))
         if server.poll() is not None:
             said.seek(0)
             raise Unavailable(said.read()[-2000:])
         yield port
-
-
-def _accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-def as_table(found: dict[str, Figures]) -> Table:
-    table = Table("", *found, title="Tasks over MCP, in one run")
-    for name in next(iter(found.values()), {}):
-        figures = (found[title][name] for title in found)
-        table.add_row(name, *(f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}" for figure in figures))
-    return table

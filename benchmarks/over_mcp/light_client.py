@@ -33,8 +33,11 @@ class LightClient:
         return await self._request("tools/call", tool, {"name": tool, "arguments": {}})
 
     async def run(self, tool: str) -> None:
-        """Submit a task, and look every few milliseconds until it is over."""
-        task_id = (await self.call(tool))["taskId"]
+        """Submit a task, and see it through."""
+        await self.until_over((await self.call(tool))["taskId"])
+
+    async def until_over(self, task_id: str) -> None:
+        """Look every few milliseconds."""
         while (status := await self._status(task_id)) != "completed":
             if status != "working":
                 raise RuntimeError(f"the task is {status}")

@@ -1,8 +1,9 @@
 """Backburner beside what users would pick instead: all in one run, on one machine, in the same shapes.
 
 One submitter submits tasks that do nothing and then reads every result; the same with 16; and one task after
-another with gaps of up to 30 ms. Each peer is started for real, in a virtual environment of its own. Set
-BENCHMARK_TASKS to another number of tasks than 2000.
+another with gaps of up to 30 ms, the same for all. Each peer is started for real, in a virtual environment of
+its own. All is done in rounds (BENCHMARK_ROUNDS, 3), and the best of each figure counts. BENCHMARK_TASKS
+is another number of tasks than 1000, and BENCHMARK_ONLY names those that take part, with `;` between them.
 """
 
 from __future__ import annotations
@@ -14,31 +15,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from tests.interop.environment import Unavailable, python
 from tests.services import PostgresServer, RedisServer
 
+from ..report import Results
+from ..targets import BARE, HUEY, PGQUEUER, POOL, POSTGRES, SQLITE
 from .contenders.shapes import RUN, SERVICES, marked
 
 CONTENDERS = Path(__file__).parent / "contenders"
 LONGEST_S = 300
-FIGURES = (
-    "tasks/s",
-    "tasks/s, 16",
-    "dispatch p50 ms",
-    "dispatch p99 ms",
-    "submit p50 ms",
-    "CPU ms a task",
-)
 
 
 @dataclass(frozen=True)
@@ -52,25 +45,19 @@ class Entry:
 
 
 ENTRIES = (
-    Entry("bare commits", "bare_commits"),
-    Entry("Backburner SQLite", "backburner_tasks", on="sqlite"),
-    Entry("Huey SQLite, fsync", "huey_tasks", "huey"),
+    Entry(BARE, "bare_commits"),
+    Entry(SQLITE, "backburner_tasks", on="sqlite"),
+    Entry(HUEY, "huey_tasks", "huey"),
     Entry("Huey Redis", "huey_tasks", "huey", on="redis"),
     Entry("Dramatiq Redis", "dramatiq_tasks", "dramatiq", on="redis"),
     Entry("Celery Redis", "celery_tasks", "celery", on="redis"),
     Entry("docket Redis", "docket_tasks", "docket", on="redis"),
-    Entry("Backburner PostgreSQL", "backburner_tasks", on="postgresql"),
-    Entry("PgQueuer", "pgqueuer_tasks", "pgqueuer", on="postgresql"),
-    Entry("process pool", "process_pool"),
+    Entry(POSTGRES, "backburner_tasks", on="postgresql"),
+    Entry(PGQUEUER, "pgqueuer_tasks", "pgqueuer", on="postgresql"),
+    Entry(POOL, "process_pool"),
 )
 
-#: Whose figures are set against whose.
-COMPARED = (
-    ("Backburner SQLite", "bare commits"),
-    ("Backburner SQLite", "Huey SQLite, fsync"),
-    ("Backburner SQLite", "process pool"),
-    ("Backburner PostgreSQL", "PgQueuer"),
-)
+SERVERS = {"redis": RedisServer, "postgresql": PostgresServer}
 
 Figures = dict[str, float]
 
@@ -89,28 +76,56 @@ class Service:
         return f"{self.server.url}/{number}"
 
 
-def main() -> None:
-    tasks = int(os.environ.get("BENCHMARK_TASKS", "2000"))
-    found: dict[str, Figures] = {}
-    with services() as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
+def main() -> Results:
+    return in_rounds(one_round)
+
+
+def in_rounds(one_round: Callable[[], Results]) -> Results:
+    """The best of each figure over a few rounds, for the machine has other things to do."""
+    rounds = [one_round() for _ in range(int(os.environ.get("BENCHMARK_ROUNDS", "3")))]
+    results = Results()
+    for each in rounds:
+        results.left_out |= each.left_out
+    for title in dict.fromkeys(title for each in rounds for title in each.figures):
+        found = [each.figures[title] for each in rounds if title in each.figures]
+        results.figures[title] = {
+            name: (max if "/s" in name else min)(one[name] for one in found) for name in found[0]
+        }
+    return results
+
+
+def one_round() -> Results:
+    results = Results()
+    with services(*SERVERS) as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
         for number, entry in enumerate(ENTRIES):
+            if not takes_part(entry.title):
+                continue
+            print(f"{entry.title} …", file=sys.stderr, flush=True)
             try:
-                found[entry.title] = run(entry, _place(entry, number, there, folder), tasks, there)
+                place = _place(entry, number, there, folder)
+                results.figures[entry.title] = run(entry, place, folder, there)
             except (Unavailable, subprocess.SubprocessError) as error:
-                print(f"{entry.title} is left out: {error}", file=sys.stderr)
-    console = Console(width=110)
-    console.print(as_table(found))
-    console.print(compared(found))
+                results.left_out[entry.title] = str(error)
+    return results
+
+
+def tasks() -> int:
+    return int(os.environ.get("BENCHMARK_TASKS", "1000"))
+
+
+def takes_part(title: str) -> bool:
+    chosen = os.environ.get("BENCHMARK_ONLY", "")
+    return not chosen or title in map(str.strip, chosen.split(";"))
 
 
 @contextmanager
-def services() -> Iterator[dict[str, Service]]:
-    """The services that can be had here; the others are named."""
+def services(*names: str) -> Iterator[dict[str, Service]]:
+    """Those of the services that can be had here; the others are named."""
     with ExitStack() as stack:
         there = {}
-        for name, kind in (("redis", RedisServer), ("postgresql", PostgresServer)):
+        for name in names:
             try:
-                server = kind()
+                server = SERVERS[name]()
                 stack.callback(server.close)
                 server.start()
                 there[name] = Service(server)
@@ -128,16 +143,20 @@ def _place(entry: Entry, number: int, there: dict[str, Service], folder: str) ->
     return there[entry.on].place(number)
 
 
-def run(entry: Entry, place: str, tasks: int, there: dict[str, Service]) -> Figures:
+def run(entry: Entry, place: str, folder: str, there: dict[str, Service]) -> Figures:
     """Raises Unavailable and SubprocessError."""
     interpreter = str(python(entry.environment)) if entry.environment else sys.executable
     service = [str(there[entry.on].server.pid)] if entry.on in there else []
-    own = {RUN: secrets.token_hex(8), SERVICES: " ".join(service), "PYTHONPATH": str(CONTENDERS)}
-    print(f"{entry.title} …", file=sys.stderr, flush=True)
+    own = {
+        RUN: secrets.token_hex(8),
+        SERVICES: " ".join(service),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(CONTENDERS), os.environ.get("PYTHONPATH")])),
+        "XDG_STATE_HOME": folder,
+    }
     with tempfile.TemporaryFile("w+") as said, ended_afterwards(own[RUN]):
         try:
             program = subprocess.run(
-                [interpreter, str(CONTENDERS / f"{entry.program}.py"), place, str(tasks)],
+                [interpreter, str(CONTENDERS / f"{entry.program}.py"), place, str(tasks())],
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
@@ -161,23 +180,3 @@ def ended_afterwards(mark: str) -> Iterator[None]:
         for pid in marked(mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-def as_table(found: dict[str, Figures]) -> Table:
-    table = Table("", *FIGURES, title="Tasks that do nothing, two workers, in one run")
-    for title, figures in found.items():
-        table.add_row(title, *(_short(figures[name]) for name in FIGURES))
-    return table
-
-
-def compared(found: dict[str, Figures]) -> Table:
-    table = Table("", *FIGURES, title="As ratios")
-    for one, other in COMPARED:
-        if one in found and other in found:
-            ratios = (f"{found[one][name] / found[other][name]:.2f}" for name in FIGURES)
-            table.add_row(f"{one} / {other}", *ratios)
-    return table
-
-
-def _short(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"

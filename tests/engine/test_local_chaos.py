@@ -4,27 +4,30 @@ import contextlib
 import os
 import random
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from backburner.engines.local import SupervisorLock
 from backburner.lifecycle import TERMINAL, State
-from backburner.testing.engine.base import Work
+from backburner.testing.engine.base import Work, eventually
+from tests.engine import submitting
 from tests.engine.conftest import StartHost, StartLocal
 from tests.engine.local import Client, Local, kill
 from tests.engine.partition import Partition
-from tests.services import WallClock
+from tests.engine.submitting import QUICK
+from tests.services import WallClock, accepts, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
-#: A hold of three seconds: what is stopped or cut off for longer is replaced.
-QUICK = {"heartbeat_s": 0.3, "lease_grace_s": 3.0, "keeper_interval_s": 0.5, "cancel_grace_s": 0.2}
 LONGEST_TROUBLE_S = 7.0
 #: On a busy machine, what was killed again and again is not over at once.
 PATIENCE_S = 100
@@ -209,6 +212,90 @@ def test_under_chaos_on_two_hosts_nothing_is_lost_doubled_or_overlapping(
     monkey, ledger = Monkey([one, other], [its_way, its_own], wall_clock), tmp_path / "ledger"
     tasks = submit_under_chaos(monkey, client, ledger, count=int(4 * CHAOS_S))
     nothing_is_lost_doubled_or_overlapping(client, tasks, ledger)
+
+
+class Crowd:
+    """A server with a client, and others that submit by themselves: all at once, until they are killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        port = str(free_port())
+        self.programs = [self._start(*how) for how in (("serve", port), ("itself",), ("itself",))]
+        assert wait_until(lambda: accepts(port)), "the server did not come up"
+        self.programs.append(self._start("ask", port))
+
+    def _start(self, *how: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, submitting.__file__, str(self._folder), *how])
+
+    def acknowledge(self, count: int) -> None:
+        """Return when so many more tasks were acknowledged, some by each of those who submit."""
+        notes = [self._folder / f"acknowledged-{program.pid}" for program in self.programs[1:]]
+
+        def lines() -> list[int]:
+            return [note.read_text().count("\n") if note.exists() else 0 for note in notes]
+
+        before = lines()
+        eventually(lambda: sum(lines()) >= sum(before) + count and all(map(int.__gt__, lines(), before)))
+        assert [program.poll() for program in self.programs] == [None] * len(self.programs)
+
+    def end(self) -> None:
+        for program in self.programs:
+            program.kill()
+            program.wait()
+
+
+@pytest.mark.timeout(300 + 3 * CHAOS_S)
+def test_under_chaos_that_kills_everybody_no_task_that_was_acknowledged_is_lost(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    """Nor is one there twice. Server, client, submitters, supervisor and runners die in any order."""
+    (tmp_path / "ledger").mkdir()
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    lock = SupervisorLock(submitting.make_app(tmp_path).data_dir)
+    began, rounds = time.monotonic(), 0
+    while rounds < 3 or time.monotonic() < began + CHAOS_S:
+        rounds += 1
+        crowd = Crowd(tmp_path)
+        try:
+            crowd.acknowledge(chance.randrange(1, 300))
+            if rounds % 2:  # at first only those die who work: those who submit must find a way on
+                kill(*_family_of(lock))
+                crowd.acknowledge(chance.randrange(1, 100))
+            victims = [*map(psutil.Process, [program.pid for program in crowd.programs]), *_family_of(lock)]
+            chance.shuffle(victims)
+            kill(*victims)
+        finally:
+            crowd.end()
+
+    local = start_local(supervisor=QUICK, queues={"cpu_standard": 2, "one_by_one": 1})
+    acknowledged = [
+        task_id for notes in tmp_path.glob("acknowledged-*") for task_id in notes.read_text().split()
+    ]
+    print("rounds", rounds, "acknowledged", len(acknowledged))
+    found = list(_all_tasks(local))
+    assert set(acknowledged) <= set(found)
+    assert len(set(acknowledged)) == len(acknowledged)
+    inputs = {str(local.store.get(task_id).inputs) for task_id in found}
+    assert len(inputs) == len(found), "a task is there twice"
+    nothing_is_lost_doubled_or_overlapping(local, dict.fromkeys(found, "any"), tmp_path / "ledger")
+
+
+def _family_of(lock: SupervisorLock) -> list[psutil.Process]:
+    """The supervisor that is there now, or comes in a moment, and all that it started."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        supervisor = psutil.Process(eventually(lambda: (lock.holder() or {}).get("pid")))
+        return [supervisor, *supervisor.children(recursive=True)]
+    return []
+
+
+def _all_tasks(work: Work) -> Iterator[str]:
+    cursor = None
+    while True:
+        page = work.service.list(limit=100, cursor=cursor)
+        yield from (task.task_id for task in page.tasks)
+        if (cursor := page.next_cursor) is None:
+            return
 
 
 def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: StartLocal) -> None:

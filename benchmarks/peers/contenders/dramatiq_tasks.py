@@ -16,6 +16,8 @@ from dramatiq.results.backends import RedisBackend
 from shapes import WORKERS, Contender, main, program, workers
 
 URL = os.environ.setdefault("BENCHMARK_URL", sys.argv[1])
+# Idle workers look less and less often, with its default only once a second.
+os.environ.setdefault("dramatiq_worker_timeout", "10")
 
 broker = RedisBroker(url=URL)
 broker.add_middleware(Results(backend=RedisBackend(url=URL)))

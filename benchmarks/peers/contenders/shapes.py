@@ -82,8 +82,9 @@ def measure(contender: Contender, tasks: int) -> None:
 def with_gaps(contender: Contender, tasks: int) -> dict[str, float]:
     """One task after another, each after a pause: caches go cold and processes sleep, as in life."""
     submits, dispatches = [], []
+    chance = random.Random(1)  # the same gaps for every contender
     for _ in range(tasks):
-        time.sleep(random.random() * LONGEST_GAP_S)
+        time.sleep(chance.random() * LONGEST_GAP_S)
         before = time.time_ns()
         handle = contender.submit()
         submits.append(time.time_ns() - before)

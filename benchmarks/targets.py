@@ -1,0 +1,93 @@
+"""What we want to reach: figures of ours, most of them as ratios to a peer's in the same run.
+
+Disks and machines differ, so what is durable is held against a bare fsynced commit, and against peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+BARE, POOL = "bare commits", "process pool"
+SQLITE, HUEY = "Backburner SQLite", "Huey SQLite, fsync"
+POSTGRES, PGQUEUER = "Backburner PostgreSQL", "PgQueuer"
+OVER_MCP, FASTMCP_TASKS = "Backburner over MCP", "fastmcp-tasks in memory"
+ENGINE, STORE = "Backburner's engine", "Backburner's store"
+
+RATE, RATE_16 = "tasks/s", "tasks/s, 16"
+DISPATCH, DISPATCH_P99, SUBMIT = "dispatch p50 ms", "dispatch p99 ms", "submit p50 ms"
+CPU = "CPU ms a task"
+PLAIN_CALL, CPU_PLAIN_CALL = "plain call p50 ms", "CPU ms a plain call"
+SUBMITS_16, CPU_SUBMIT = "submits/s, 16", "CPU ms a submit"
+FIFTY_S = "50 × 1 s, s"
+RUNNER_MS, SUPERVISOR_MS = "killed runner to running again, ms", "killed supervisor to running again, ms"
+IDLE = "supervisor's CPU when idle, %"
+GROWTH = "largest growth to a million tasks"
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure of ours, alone or over one of another's, and how far it is to go."""
+
+    what: str
+    ours: str
+    figure: str
+    reach: float
+    at_least: bool
+    peer: str = ""
+    peer_figure: str = ""
+
+    def found(self, figures: Mapping[str, Figures]) -> float | None:
+        """What was reached: a ratio, or the figure where there is no peer. None where it was not measured."""
+        own = figures.get(self.ours, {}).get(self.figure)
+        if own is None or not self.peer:
+            return own
+        other = figures.get(self.peer, {}).get(self.peer_figure or self.figure)
+        return None if other is None else own / other
+
+    def verdict(self, found: float) -> str:
+        missed = 1 - found / self.reach if self.at_least else found / self.reach - 1
+        return "reached" if missed <= 0 else f"missed by {missed:.0%}"
+
+    @property
+    def beside(self) -> str:
+        """Whose figure ours is held against."""
+        if self.peer == self.ours:
+            return f"its {self.peer_figure.removesuffix(' p50 ms')}"
+        return self.peer
+
+
+def _at_least(reach: float, what: str, ours: str, figure: str, peer: str = "") -> Target:
+    return Target(what, ours, figure, reach, at_least=True, peer=peer)
+
+
+def _at_most(
+    reach: float, what: str, ours: str, figure: str, peer: str = "", peer_figure: str = ""
+) -> Target:
+    return Target(what, ours, figure, reach, at_least=False, peer=peer, peer_figure=peer_figure)
+
+
+TARGETS = (
+    _at_least(1.4, "tasks/s, one submitter", SQLITE, RATE, HUEY),
+    _at_least(0.45, "tasks/s, one submitter", SQLITE, RATE, BARE),
+    _at_least(2.5, "tasks/s, 16 submitters", SQLITE, RATE_16, HUEY),
+    _at_least(0.4, "tasks/s, 16 submitters", SQLITE, RATE_16, POOL),
+    _at_most(2.2, "dispatch p50, random gaps", SQLITE, DISPATCH, BARE),
+    _at_most(1.0, "dispatch p50, random gaps", SQLITE, DISPATCH, HUEY),
+    _at_most(1.0, "dispatch p50, random gaps", SQLITE, DISPATCH, PGQUEUER),
+    _at_most(1.7, "submit p50, random gaps", SQLITE, SUBMIT, BARE),
+    _at_most(1.1, "CPU a task, all processes", SQLITE, CPU, HUEY),
+    _at_least(1.5, "tasks/s, one submitter", POSTGRES, RATE, PGQUEUER),
+    _at_most(0.9, "dispatch p50, random gaps", POSTGRES, DISPATCH, PGQUEUER),
+    _at_most(1.5, "CPU a task, all processes", POSTGRES, CPU, PGQUEUER),
+    _at_least(2.5, "tasks/s, 16 clients", OVER_MCP, RATE_16, FASTMCP_TASKS),
+    _at_most(0.5, "CPU a task, all processes", OVER_MCP, CPU, FASTMCP_TASKS),
+    _at_most(1.2, "submit p50", OVER_MCP, SUBMIT, OVER_MCP, PLAIN_CALL),
+    _at_most(2.0, "50 async tools of 1 s, defaults, s", OVER_MCP, FIFTY_S),
+    _at_most(13, RUNNER_MS, ENGINE, RUNNER_MS),
+    _at_most(400, SUPERVISOR_MS, ENGINE, SUPERVISOR_MS),
+    _at_most(0.13, IDLE, ENGINE, IDLE),
+    _at_most(1.6, GROWTH, STORE, GROWTH),
+)
