@@ -22,6 +22,9 @@ T = TypeVar("T")
 _THREADS = 16
 #: So many values, or a hundred characters for each of them, are few.
 _SMALL, _CHARS = 200, 100
+#: A read of a store on this host takes a fraction of a millisecond. One that took so long had to wait.
+_LONG_S = 0.05
+_WARY_S = 60.0
 
 
 class AsyncTaskService:
@@ -30,6 +33,7 @@ class AsyncTaskService:
     def __init__(self, service: TaskService) -> None:
         self._service = service
         self._executor: ThreadPoolExecutor | None = None
+        self._wary_until = 0.0
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function of the service or its store on one of the service's threads, in the context
@@ -40,6 +44,20 @@ class AsyncTaskService:
         call = partial(copy_context().run, function, *args, **kwargs)
         return await loop.run_in_executor(self._executor, call)
 
+    async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `run`, for a short read: of a store on this host it is done here and now, for that costs less.
+
+        Not for a while after one that took long: a slow disk holds up who asks, and not the event loop.
+        """
+        if self._service.store.shared or time.monotonic() < self._wary_until:
+            return await self.run(function, *args, **kwargs)
+        began = time.monotonic()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if time.monotonic() - began > _LONG_S:
+                self._wary_until = time.monotonic() + _WARY_S
+
     async def submit(
         self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]
     ) -> TaskStatus:
@@ -48,10 +66,8 @@ class AsyncTaskService:
     async def submit_request(self, request: TaskRequest) -> TaskStatus:
         """As TaskService.submit_request; where a supervisor lives, it takes no thread."""
         service = self._service
-        if service.store.shared or not _is_small(request.inputs):
-            new = await self.run(service.admission.new_task, request)
-        else:
-            new = service.admission.new_task(request)
+        make = self.look if _is_small(request.inputs) else self.run
+        new = await make(service.admission.new_task, request)
         queue_cap = service.queue_cap(new)
         submission = await service.hand_in_soon(new, queue_cap)
         if submission is None:
@@ -59,10 +75,10 @@ class AsyncTaskService:
         return service.kept(submission)
 
     async def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
-        return await self.run(self._service.status, task_id, owner=owner)
+        return await self.look(self._service.status, task_id, owner=owner)
 
     async def head(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskHead:
-        return await self.run(self._service.head, task_id, owner=owner)
+        return await self.look(self._service.head, task_id, owner=owner)
 
     async def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
         return await self.run(self._service.find, external_id, owner=owner)

@@ -1,9 +1,10 @@
-"""The HTTP app itself: mounted in another, and with clients that do not read."""
+"""The HTTP app itself: mounted in another, with clients that do not read, and answering without a stream."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,7 +17,7 @@ from starlette.routing import Mount
 
 from backburner.mcp.serving.http import UnreadStreams
 from tests.deployment import Deployment
-from tests.mcp_server.harness import connect, make_app
+from tests.mcp_server.harness import TASKS, connect, make_app
 from tests.services import free_port, until
 
 
@@ -88,3 +89,88 @@ class _WithoutLifespan:
         for kind in ("startup", "shutdown"):
             await receive()
             await send({"type": f"lifespan.{kind}.complete"})
+
+
+# -- answers without a stream ------------------------------------------------------------------------
+
+UNKNOWN = "tsk_" + "0" * 36
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}},
+}
+GET = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"taskId": UNKNOWN, "_meta": META}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "_meta": META}}
+TAKES_STREAMS = "application/json, text/event-stream"
+
+
+def headers_of(request: dict[str, Any], **changed: str) -> dict[str, str]:
+    params = request["params"]
+    return {
+        "Accept": TAKES_STREAMS,
+        "Content-Type": "application/json",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": request["method"],
+        "Mcp-Name": params.get("taskId") or params.get("name"),
+        **{name.replace("_", "-"): value for name, value in changed.items()},
+    }
+
+
+def without(request: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in request.items() if name != key}
+
+
+STRANGE: dict[str, tuple[Any, dict[str, str]]] = {
+    "no JSON": ("{", headers_of(GET)),
+    "a batch": ([GET], headers_of(GET)),
+    "a notification": (without(GET, "id"), headers_of(GET)),
+    "an id that is none": ({**GET, "id": True}, headers_of(GET)),
+    "no parameters": (without(GET, "params"), headers_of(GET)),
+    "no capabilities": ({**GET, "params": {"taskId": UNKNOWN, "_meta": {}}}, headers_of(GET)),
+    "another method": ({**GET, "method": "tasks/cancel"}, headers_of(GET)),
+    "another version": (GET, headers_of(GET, MCP_Protocol_Version="2099-01-01")),
+    "an unknown task": (GET, headers_of(GET)),
+    "another tool": (CALL, headers_of(CALL, Mcp_Name="hold")),
+    "arguments that are none": ({**CALL, "params": {**CALL["params"], "arguments": "no"}}, headers_of(CALL)),  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+async def test_what_is_strange_is_answered_as_with_a_stream(deployment: Deployment, what: str) -> None:
+    request, headers = STRANGE[what]
+    content = request if isinstance(request, str) else json.dumps(request)
+    with deployment.app(make_app) as app:
+        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+            # One who takes anything is answered by the SDK alone, which checks all that there is to check.
+            by_sdk, ours = [
+                await http.post(f"{url}/mcp", content=content, headers={**headers, "Accept": accept})
+                for accept in ("*/*", TAKES_STREAMS)
+            ]
+    assert (ours.status_code, ours.text) == (by_sdk.status_code, by_sdk.text)
+
+
+async def test_a_header_that_comes_twice_is_refused(deployment: Deployment) -> None:
+    with deployment.app(make_app) as app:
+        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+            twice = [*headers_of(GET).items(), ("Mcp-Name", "another")]
+            refused = await http.post(f"{url}/mcp", json=GET, headers=twice)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32020)
+
+
+async def test_a_middleware_of_the_server_s_can_tell_something_while_a_task_is_made(
+    deployment: Deployment,
+) -> None:
+    async def tell(ctx: Any, call_next: Any) -> Any:
+        await ctx.session.send_progress_notification("mine", 1, related_request_id=ctx.request_id)
+        return await call_next(ctx)
+
+    with deployment.app(make_app) as app:
+        app.mcp_server().middleware.insert(0, tell)
+        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+            for _ in range(2):  # while the tool is not known yet, and afterwards
+                answer = await http.post(f"{url}/mcp", json=CALL, headers=headers_of(CALL))
+                assert answer.headers["content-type"] == "text/event-stream"
+                told = [line[5:] for line in answer.text.splitlines() if line.startswith("data:")]
+                news, created = map(json.loads, told)
+                assert (news["method"], news["params"]["progressToken"]) == ("notifications/progress", "mine")
+                assert created["result"]["resultType"] == "task"
+                await app.service.aio.wait(created["result"]["taskId"], 60)

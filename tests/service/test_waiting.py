@@ -149,3 +149,15 @@ def test_the_event_loop_goes_on_while_the_store_is_busy(service: TaskService) ->
         return turns
 
     assert asyncio.run(use()) > 50
+
+
+def test_a_store_on_this_host_is_looked_at_on_the_event_loop_until_a_look_took_long(
+    service: TaskService,
+) -> None:
+    async def look() -> None:
+        here = threading.get_ident()
+        assert (await service.aio.look(threading.get_ident) == here) is not service.store.shared
+        await service.aio.look(time.sleep, 0.1)  # as a disk that is busy
+        assert await service.aio.look(threading.get_ident) != here
+
+    asyncio.run(look())

@@ -12,7 +12,7 @@ from ..app import Backburner
 from ..config import Settings
 from ..errors import BackburnerError, EngineError, TaskNotFound
 from ..lifecycle import State
-from ..service import TaskService, TaskStatus
+from ..service import TaskResult, TaskService, TaskStatus
 from ..task import Answer, Task, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
@@ -123,12 +123,12 @@ class TaskAccess:
         task = present(self.service.status(task_id, owner=owner)).task
         return self.links.shown(task, self.service.artifacts(task_id, owner=owner))
 
-    async def outcome(self, task_id: str, owner: str) -> dict[str, Any]:
-        """The `CallToolResult` of a task that has one."""
-        outcome = await self.service.aio.result(task_id, owner=owner)
-        return await self.service.aio.run(
-            partial(call_tool_result, outcome, self.showing, typed=self._is_typed(outcome.task))
-        )
+    async def outcome(self, task: Task) -> dict[str, Any]:
+        """The `CallToolResult` of a finished task that has one."""
+        artifacts = await self.service.aio.look(self.service.store.artifacts, task.task_id)
+        outcome = TaskResult(task, artifacts)
+        show = partial(call_tool_result, outcome, self.showing, typed=self._is_typed(task))
+        return await self.service.aio.run(show) if artifacts else show()  # only files take their time
 
     @property
     def showing(self) -> Showing:

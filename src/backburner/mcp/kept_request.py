@@ -6,8 +6,9 @@ Whatever is kept is in the store in clear, so no credentials are: docs/decisions
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from mcp.server.auth.middleware.auth_context import auth_context_var
@@ -78,25 +79,23 @@ def kept_request(ctx: RequestContext, kept_headers: Iterable[str]) -> dict[str, 
         capabilities=as_dict(capabilities),
         meta=meta,
         session_id=connection_of(ctx.session).session_id,
-        headers=_kept_headers(getattr(ctx.request, "headers", None), list(kept_headers)),
+        headers=_kept_headers(getattr(ctx.request, "headers", None), kept_headers),
     )
-    return {
-        _KEY: {
-            name: part
-            for name, part in asdict(request).items()
-            if part is not None and json_text.can_be_kept(part, _LONGEST_PART)
-        }
-    }
+    parts = {name: part for name in KeptRequest.__slots__ if (part := getattr(request, name)) is not None}
+    if not json_text.can_be_kept(parts, _LONGEST_PART):  # it is not as short as all requests are
+        parts = {name: part for name, part in parts.items() if json_text.can_be_kept(part, _LONGEST_PART)}
+    return {_KEY: parts}
 
 
-def _kept_headers(sent: Mapping[str, str] | None, patterns: list[str]) -> dict[str, str] | None:
+def _kept_headers(sent: Mapping[str, str] | None, patterns: Iterable[str]) -> dict[str, str] | None:
     if sent is None:
         return None
-    named = {pattern.lower() for pattern in patterns}
+    named = frozenset(pattern.lower() for pattern in patterns)
     return {name: value for name, value in sent.items() if _is_kept(name.lower(), named)}
 
 
-def _is_kept(name: str, patterns: set[str]) -> bool:
+@lru_cache(maxsize=256)  # clients send the same few headers with each request
+def _is_kept(name: str, patterns: frozenset[str]) -> bool:
     if name in _CREDENTIALS:
         return False
     if any(fnmatchcase(name, pattern) for pattern in _SOUND_SECRET):

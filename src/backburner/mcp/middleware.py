@@ -53,6 +53,7 @@ IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_
 
 #: What the `_meta` of a result says of the call.
 _OF_A_CALL = ("progressToken", "duration")
+CALL = "tools/call"
 _NOT_YET = frozenset({"initialize", "server/discover", "ping"})
 
 
@@ -75,7 +76,7 @@ class TaskMiddleware:
             "initialize": self._initialize,
             "server/discover": self._discover,
             "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
+            CALL: self._call_tool,
             "completion/complete": self._complete_argument,
             "logging/setLevel": _set_level,
             **TaskResources(self._access).around(),
@@ -95,6 +96,17 @@ class TaskMiddleware:
                 spoken.setdefault(name, []).append((dialect, method))
         for name, ways in spoken.items():
             yield name, ways[0][1].params, partial(self._in_the_dialect_that_speaks, ways)
+
+    def is_slow(self, tool_name: Any) -> bool:
+        """Whether it is known already that calls of the tool become tasks."""
+        return self._slow_tools.known(tool_name) is not None
+
+    def needs_no_stream(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether a request of 2026-07-28, not checked yet, is answered at once, and nothing else is told."""
+        spec = self._slow_tools.known(params.get("name")) if method == CALL else None
+        return (spec is not None or method != CALL) and any(
+            dialect.needs_no_stream(method, params, spec) for dialect in self._dialects
+        )
 
     async def _in_the_dialect_that_speaks(
         self, ways: list[tuple[Any, Method]], ctx: RequestContext, params: Any

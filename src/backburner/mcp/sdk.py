@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
     from mcp.server.mcpserver import MCPServer
     from mcp.server.session import ServerSession
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
 #: Gets the method and the parameters of a notification, and says whether nobody else need hear of it.
@@ -72,6 +73,12 @@ _SERVER_PARTS = (
     _Part("mcp.server.connection", "Connection", "exit_stack", "ending what is a client's when it goes"),
     _Part("mcp.server.mcpserver", "MCPServer", "_lowlevel_server", "tasks on an MCPServer"),
     _Part("mcp.server.mcpserver", "MCPServer", "_tool_manager", "the queue of tools that wait"),
+    _Part(
+        "mcp.server.streamable_http_manager",
+        "StreamableHTTPSessionManager",
+        "_lifespan_state",
+        "answers over HTTP without a stream",
+    ),
 )
 _CLIENT_PARTS = (
     _Part("mcp.client.session", "ClientSession", "_stamp", "requests in the SDK's own name"),
@@ -180,6 +187,11 @@ def fastmcp_lifespan(server: Any) -> AbstractAsyncContextManager[Any]:
 def connection_of(session: ServerSession) -> Connection:
     """What stands for the client's connection: sessions are made anew for each request."""
     return session._connection
+
+
+def lifespan_state_of(manager: StreamableHTTPSessionManager) -> Any:
+    """What the lifespan of a server gave that is served over HTTP, for those who answer its requests."""
+    return manager._lifespan_state
 
 
 # -- clients ---------------------------------------------------------------------------------------

@@ -99,6 +99,13 @@ class ServerDialect:
         """Whether a call of a slow tool is its to answer. Raises MCPError for one that cannot be answered."""
         return False
 
+    def needs_no_stream(self, method: str, params: Mapping[str, Any], spec: ToolSpec | None) -> bool:
+        """Whether it answers such a request of 2026-07-28 at once, with nothing to tell meanwhile.
+
+        `spec` is the slow tool of a `tools/call`. The request has not been checked yet.
+        """
+        return False
+
     async def answer(self, call: SlowCall) -> dict[str, Any]:
         """The answer to a call that it takes. A BackburnerError becomes a result that a model can read."""
         raise AssertionError(f"{type(self).__name__} takes no calls")

@@ -108,6 +108,10 @@ def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
     return app
 
 
+def session_manager(server: Any) -> None:
+    """FastMCP makes it when its lifespan begins, so its requests are answered as the SDK does."""
+
+
 async def run_stdio(server: Any) -> None:
     await server.run_stdio_async(show_banner=False)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import ASGIApp
 
 
@@ -40,6 +41,11 @@ async def marked_slow(server: Server[Any]) -> dict[str, dict[str, Any]]:
 def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
     """The server over Streamable HTTP, without checks of its own: `serving.http` makes them all."""
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+def session_manager(server: Server[Any]) -> StreamableHTTPSessionManager | None:
+    """What serves the app of `http_app`; None where that is made no sooner than it is served."""
+    return server.session_manager
 
 
 def no_security() -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import ASGIApp
 
 from .. import sdk
@@ -23,6 +24,7 @@ __all__ = [
     "marked_slow",
     "registered",
     "run_stdio",
+    "session_manager",
 ]
 
 
@@ -54,6 +56,10 @@ async def is_async(server: MCPServer[Any], name: str) -> bool:
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+def session_manager(server: MCPServer[Any]) -> StreamableHTTPSessionManager | None:
+    return server.session_manager
 
 
 async def run_stdio(server: MCPServer[Any]) -> None:

@@ -27,6 +27,7 @@ from ..adapters.servers import framework_of
 from ..links import Links, media_type
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
+from .short_answers import answer_shortly
 from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,10 @@ def http_app(
     Raises ConfigError.
     """
     server = app.mcp_server()
-    mcp: Any = framework_of(server).http_app(server, path, **(mcp_options or {}))
+    framework = framework_of(server)
+    mcp: Any = framework.http_app(server, path, **(mcp_options or {}))
+    if (manager := framework.session_manager(server)) is not None:
+        answer_shortly(manager)
     verifier = verifier_of(app)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)

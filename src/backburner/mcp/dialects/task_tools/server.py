@@ -156,7 +156,7 @@ class TaskTools(ServerDialect):
         result = await service.aio.result(arguments["task_id"], owner=owner)
         described = await service.aio.run(self._describe_result, result, self._access.showing)
         if self._access.showing.most_bytes is None and result.task.state is State.SUCCEEDED:
-            described[RESULT_ITSELF] = await self._access.outcome(result.task.task_id, owner)
+            described[RESULT_ITSELF] = await self._access.outcome(result.task)
         return described
 
     def _describe_result(self, result: TaskResult, showing: Showing) -> dict[str, Any]:

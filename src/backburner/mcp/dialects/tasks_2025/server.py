@@ -120,7 +120,7 @@ class Tasks2025(ServerDialect):
                 status = await attendant.park(ctx)
             task = status.task
             if task.state is State.SUCCEEDED or tool_raised(task):
-                outcome = await self._access.outcome(task.task_id, task.owner)
+                outcome = await self._access.outcome(task)
                 return {**outcome, "_meta": {**outcome.get("_meta", {}), **about}}
         if task.state is State.CANCELLED:
             raise MCPError(INTERNAL_ERROR, "The task was cancelled", {"_meta": about})

@@ -37,6 +37,7 @@ from .wire import (
     UPDATE,
     TaskIdParams,
     UpdateParams,
+    asks_for_tasks,
     created,
     task_shown,
 )
@@ -76,6 +77,11 @@ class Tasks2026(ServerDialect):
             _require_tasks(ctx)
         return declares(ctx, _TASKS)
 
+    def needs_no_stream(self, method: str, params: Mapping[str, Any], spec: ToolSpec | None) -> bool:
+        if spec is None:
+            return method in self.methods()
+        return spec.task != "never" and not spec.requires_task_id and asks_for_tasks(params)
+
     async def answer(self, call: SlowCall) -> dict[str, Any]:
         """A `CreateTaskResult`; the task is on disk by then. A call that comes again has its task already."""
         if comes_again(call.ctx):
@@ -114,7 +120,7 @@ class Tasks2026(ServerDialect):
         """A `DetailedTask`: with its result, its error or its questions, as its status has them."""
         shown, task = task_shown(status), status.task
         if shown["status"] == "completed":
-            outcome = await self._access.outcome(task.task_id, task.owner)
+            outcome = await self._access.outcome(task)
             shown["result"] = {**outcome, "resultType": "complete"}
         elif shown["status"] == "failed":
             shown["error"] = task_error(task)

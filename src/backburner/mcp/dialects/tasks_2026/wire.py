@@ -52,6 +52,14 @@ class UpdateParams(types.RequestParams):
     input_responses: dict[str, Any]
 
 
+def asks_for_tasks(params: Mapping[str, Any]) -> bool:
+    """Whether the client says in a request, which is not checked yet, that it knows the extension."""
+    match params:
+        case {"_meta": {types.CLIENT_CAPABILITIES_META_KEY: {"extensions": {**extensions}}}}:
+            return EXTENSION in extensions
+    return False
+
+
 def status_of(task: Task) -> str:
     """A tool's own error is a result like any other here, so its task is `completed`."""
     return "completed" if tool_raised(task) else STATUS[task.state]

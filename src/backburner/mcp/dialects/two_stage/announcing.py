@@ -95,7 +95,7 @@ class Announcements:
         task = present(status).task
         if task.state is not State.SUCCEEDED:
             return failure(task)
-        outcome = await self._access.outcome(task.task_id, task.owner)
+        outcome = await self._access.outcome(task)
         tools, name = self._access.app.tools, task.tool_name
         return success((tools.get(name).title if name in tools else "") or name, outcome)
 

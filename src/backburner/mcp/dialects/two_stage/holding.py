@@ -96,7 +96,7 @@ class HeldCalls:
         """The answer to a call whose task is finished. Raises MCPError if its tool did."""
         task = status.task
         if task.state is State.SUCCEEDED or tool_raised(task):
-            return await self._access.outcome(task.task_id, task.owner)
+            return await self._access.outcome(task)
         if task.error is not None and task.error.type == "protocol_error":
             raise task_failure(task)
         failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
