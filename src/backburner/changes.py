@@ -19,15 +19,18 @@ log = logging.getLogger("backburner.changes")
 
 #: How often the store is asked what has changed, in case the news of it did not come.
 _LOOK_S = 1.0
+#: How long a watch outlives its last listener: on a store of this host a new one costs next to nothing.
+_LINGER_S, _LINGER_HERE_S = 60.0, 0.5
 _TASK = "task:"
 
 
 class Changes:
     """Calls back when a topic is heard. A callback runs on the listening thread: it must only set a flag.
 
-    The watch and its thread begin with the first listener, and cost nothing before. News can fail
-    to come, so while anybody listens for a task (`task:<task_id>`), one read each second tells
-    which of those tasks have changed.
+    The watch and its thread begin with the first listener, and cost nothing before. When nobody has
+    listened for a while, the watch ends, so that who changes the store need not tell. News can fail to
+    come, so while anybody listens for a task (`task:<task_id>`), one read each second tells which of
+    those tasks have changed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,12 +42,15 @@ class Changes:
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._seen: dict[str, TaskHead | None] = {}
+        self._linger_s = _LINGER_S if store.shared else _LINGER_HERE_S
+        self._unheard_since: float | None = None
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each change of `topic`, until the function that comes back is called."""
         with self._lock:
-            if self._thread is None and not self._closed:
+            if self._watch is None and not self._closed:
                 self._watch = self._new_watch()
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="backburner-changes", daemon=True)
                 self._thread.start()
             is_first = not self._callbacks
@@ -73,22 +79,35 @@ class Changes:
             if self._callbacks:
                 self._call(self._hear(max(0.0, next_look - time.monotonic())))
             else:
-                self._call(self._hear(None))
+                self._call(self._hear(None if self._watch is None else self._linger_s))
+                self._end_watch_for_nobody()
                 next_look = time.monotonic() + _LOOK_S
             if self._callbacks and time.monotonic() >= next_look:
                 self._call(self._look())
                 next_look = time.monotonic() + _LOOK_S
 
+    def _end_watch_for_nobody(self) -> None:
+        with self._lock:
+            if self._callbacks:
+                self._unheard_since = None
+                return
+            now = time.monotonic()
+            self._unheard_since = self._unheard_since or now
+            if self._watch is not None and now - self._unheard_since >= self._linger_s:
+                self._watch.close()
+                self._watch = self._unheard_since = None
+
     def _hear(self, patience_s: float | None) -> set[str]:
         """Wait for news, or until there is a first listener; not longer than told."""
+        watch = self._watch
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
-        if self._watch is not None:
-            poller.register(self._watch.fileno(), select.POLLIN)
+        if watch is not None:
+            poller.register(watch.fileno(), select.POLLIN)
         poller.poll(None if patience_s is None else patience_s * 1000)
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
-        return set() if self._watch is None else self._watch.drain()
+        return set() if watch is None else watch.drain()
 
     def _look(self) -> set[str]:
         """The tasks that are not as they were at the last look; and see to it that news comes again."""
