@@ -87,6 +87,10 @@ class Admission:
             meta=self._check_meta({**spec.meta, **(request.meta or {})}, request.answers),
         )
 
+    def queue_cap(self, new: NewTask) -> int:
+        """How many tasks may wait where this one would."""
+        return self._settings.queues[new.queue].max_length
+
     def _check_inputs(self, spec: ToolSpec, inputs: Mapping[str, Any]) -> str:
         what = f"The inputs of {spec.name}"
         if not isinstance(inputs, Mapping):

@@ -68,8 +68,7 @@ class AsyncTaskService:
         service = self._service
         make = self.look if _is_small(request.inputs) else self.run
         new = await make(service.admission.new_task, request)
-        queue_cap = service.queue_cap(new)
-        submission = await service.hand_in_soon(new, queue_cap)
+        submission = await service.hand_in_soon(new, service.admission.queue_cap(new))
         if submission is None:
             return await self.run(service.keep, new)
         return service.kept(submission)

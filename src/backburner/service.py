@@ -151,12 +151,8 @@ class TaskService:
 
     def keep(self, new: NewTask) -> TaskStatus:
         """Have a task kept that is made already; if it was kept before, it is not kept twice."""
-        queue_cap = self.queue_cap(new)
+        queue_cap = self.admission.queue_cap(new)
         return self.kept(self._hand_in(new, queue_cap) or self.store.submit(new, queue_cap=queue_cap))
-
-    def queue_cap(self, new: NewTask) -> int:
-        """How many tasks may wait where this one would."""
-        return self.settings.queues[new.queue].max_length
 
     def kept(self, submission: Submission) -> TaskStatus:
         """A task is on disk: have it started, if it is new."""
