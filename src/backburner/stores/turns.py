@@ -1,56 +1,76 @@
-"""New tasks and the workers that want some, in one transaction. Functions over a Transaction."""
+"""All that a host's one writer has to write, in one transaction. Functions over a Transaction."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State, next_state
 from ..store import Lease, Submission
-from ..task import NewTask
 from . import tasks, working
-from .transaction import Transaction
+from .transaction import Row, Transaction
 
-#: What became of each submission, and the leases for each wish.
-_Turn = tuple[list[Submission | BackburnerError], list[list[Lease]]]
+#: A queue, and the workers that want a task of it each. No queue is named twice.
+Wishes = Sequence[tuple[str, Sequence[str]]]
+_Begun = tasks.Begun | Submission | BackburnerError
 
 
-def submit_and_claim(
-    tx: Transaction,
-    submissions: Sequence[tuple[NewTask, int | None]],
-    wishes: Sequence[tuple[str, Sequence[str]]],
-    fair: bool,
-) -> _Turn:
-    """As `submit_all`, then `claim` for each wish: a queue, once, and the workers that want its tasks.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The leases whose reports came too late, what each submission became, the leases for each wish.
 
-    Where nothing waits yet, a new task is written once, as leased, and not queued first.
+    The next retry falls due in `ready_in_ms`.
     """
-    waiting = tasks.count_waiting(tx, {new.queue for new, _ in submissions})
+
+    lost: list[Lease]
+    submitted: list[Submission | BackburnerError]
+    leases: list[list[Lease]]
+    ready_in_ms: int | None
+
+
+def take(
+    tx: Transaction, reports: working.Reports, submissions: tasks.Submissions, wishes: Wishes, fair: bool
+) -> Taken:
+    """As `report_all`, then `submit_all`, then `claim` for each wish, in few round trips.
+
+    A new task that finds nothing before it in its queue is written once, as leased, and not queued first.
+    """
+    locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
+    waiting = tasks.count_waiting(lengths)
+    lost = working.report_all(tx, reports, locked)
     free = {
         queue: deque(workers)
         for queue, workers in wishes
-        if queue in waiting and not waiting[queue].total() and not fair
+        if queue in waiting and not fair and not waiting[queue].total() and f"queue:{queue}" not in tx.topics
     }
-    begun: dict[int, tasks.Begun | Submission | BackburnerError] = {}
+    begun: dict[int, _Begun] = {}
     for at in sorted(range(len(submissions)), key=lambda at: -submissions[at][0].priority):
         new, cap = submissions[at]
         names = free.get(new.queue)
         begun[at] = one = tasks.begin(tx, new, cap, waiting[new.queue], names[0] if names else None)
         if names and isinstance(one, tasks.Begun):
             names.popleft()
+    due = tx.ask("next_ready_at")
+    others = {queue: workers for queue, workers in wishes if queue not in free}
+    looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     leases: dict[str, list[Lease]] = {queue: [] for queue in free}
     submitted = [_kept(tx, begun[at], leases) for at in range(len(submissions))]
-    return submitted, [
-        leases[queue] if queue in leases else working.claim(tx, [queue], workers, fair)
-        for queue, workers in wishes
-    ]
+    next_due = due.fetchone()
+    if working.make_ready(tx, next_due):
+        next_due = tx.one("next_ready_at")
+        looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
+    for queue, workers in others.items():
+        leases[queue] = working.take(tx, looked[queue], [queue], workers, fair)
+    return Taken(lost, submitted, [leases[queue] for queue, _ in wishes], _in_ms(tx, next_due))
 
 
-def _kept(
-    tx: Transaction, begun: tasks.Begun | Submission | BackburnerError, leases: dict[str, list[Lease]]
-) -> Submission | BackburnerError:
+def _in_ms(tx: Transaction, due: Row | None) -> int | None:
+    return None if due is None or due["ready_at"] is None else max(0, due["ready_at"] - tx.now)
+
+
+def _kept(tx: Transaction, begun: _Begun, leases: dict[str, list[Lease]]) -> Submission | BackburnerError:
     """What became of a submission; if it was leased right away, its lease is added to those of its queue."""
     if not isinstance(begun, tasks.Begun):
         return begun
