@@ -34,7 +34,7 @@ def lose(tx: Transaction, silent: Sequence[HeldLease], workers: Sequence[str]) -
 
 def make_ready(tx: Transaction) -> list[str]:
     """As a claim does it; and here what a clock that was set back would keep waiting is looked for, too."""
-    ready = working.make_ready(tx)
+    ready = working.make_ready(tx, tx.one("next_ready_at"))
     stuck = tx.all("make_ready_what_is_of_another_clock", now=tx.now, later=tx.now + _CLOCK_WAS_SET_BACK_MS)
     tx.topics.update(f"queue:{row['queue']}" for row in stuck)
     return [*ready, *(row["task_id"] for row in stuck)]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import select
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -29,15 +26,14 @@ from ..errors import (
 from ..store import ANYTHING, StoreSize, Watch
 from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
 from .postgres_pipeline import Pipeline
+from .postgres_watch import ListeningWatch
 from .sql_store import SqlStore
 from .statements import migrations, statements
 from .transaction import UNFIT, GroupCommit, Job, Transaction, Undone, run_jobs
-from .watches import PipeWatch
 
 T = TypeVar("T")
 _Connection = psycopg.Connection[dict[str, Any]]
 
-_CHANNEL = "backburner"
 _MIGRATION_LOCK = 6238125500
 _LARGEST_NOTICE = 7_000
 _TRIES = 5
@@ -251,41 +247,10 @@ class PostgresStore(SqlStore):
 
     def watch(self) -> Watch:
         """Hear NOTIFY on a connection of its own; after a lost connection, anything may have changed."""
-        watch, over, listening = PipeWatch(), threading.Event(), threading.Event()
-        wake = os.eventfd(0, os.EFD_CLOEXEC)
-
-        def listen() -> None:
-            while not over.is_set():
-                try:
-                    with closing(self._connect(autocommit=True)) as connection:
-                        connection.execute(f"LISTEN {_CHANNEL}")
-                        if listening.is_set():
-                            watch.hear({ANYTHING})
-                        listening.set()
-                        poller = select.poll()
-                        poller.register(connection.fileno(), select.POLLIN)
-                        poller.register(wake, select.POLLIN)
-                        while not over.is_set():
-                            poller.poll()
-                            for notice in connection.notifies(timeout=0):
-                                watch.hear(notice.payload.split("\n"))
-                except psycopg.Error:
-                    over.wait(0.2)
-
-        thread = threading.Thread(target=listen, name="backburner-listen", daemon=True)
-        thread.start()
-
-        def stop() -> None:
-            over.set()
-            os.eventfd_write(wake, 1)
-            thread.join()
-            os.close(wake)
-
-        watch.fed_by(stop)
-        if not listening.wait(10):
-            watch.close()
-            raise StoreUnavailable(store=self.url, reason="LISTEN was not possible")
-        return watch
+        try:
+            return ListeningWatch(lambda: self._connect(autocommit=True))
+        except psycopg.Error as error:
+            raise self._as_store_error(error) from error
 
     # -- ending, and errors
 

@@ -217,7 +217,7 @@ class SqlStore(ABC):
         return self._write(keeping.make_ready)
 
     def ready_in_ms(self) -> int | None:
-        return self._read(working.ready_in_ms)
+        return self._read(lambda tx: working.in_ms(tx, tx.one("next_ready_at")))
 
     def time_out(self, overdue: Sequence[HeldLease]) -> list[str]:
         return self._write(lambda tx: keeping.time_out(tx, overdue))

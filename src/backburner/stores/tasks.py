@@ -36,18 +36,23 @@ def submit(tx: Transaction, new: NewTask, queue_cap: int | None) -> Submission:
     return became
 
 
-def submit_all(
-    tx: Transaction, submissions: Sequence[tuple[NewTask, int | None]]
-) -> list[Submission | BackburnerError]:
+Submissions = Sequence[tuple[NewTask, int | None]]
+
+
+def submit_all(tx: Transaction, submissions: Submissions) -> list[Submission | BackburnerError]:
     """Keep new tasks, each with the cap of its queue. What is refused has its error in its place."""
-    waiting = count_waiting(tx, {new.queue for new, _ in submissions})
+    waiting = count_waiting(ask_lengths(tx, submissions))
     begun = [begin(tx, new, cap, waiting[new.queue]) for new, cap in submissions]
     return [(kept(tx, one) or instead(tx, one)) if isinstance(one, Begun) else one for one in begun]
 
 
-def count_waiting(tx: Transaction, queues: Collection[str]) -> dict[str, Counter[int]]:
+def ask_lengths(tx: Transaction, submissions: Submissions) -> dict[str, Answer]:
+    """Begin to count what waits in the queues of new tasks."""
+    return {queue: tx.ask("queue_length", queue=queue) for queue in {new.queue for new, _ in submissions}}
+
+
+def count_waiting(asked: Mapping[str, Answer]) -> dict[str, Counter[int]]:
     """How many tasks wait in each of the queues, by their priority."""
-    asked = {queue: tx.ask("queue_length", queue=queue) for queue in queues}
     return {
         queue: Counter({row["priority"]: int(row["queued"]) for row in answer.fetchall()})
         for queue, answer in asked.items()

@@ -1,83 +1,74 @@
-"""All that a supervisor has to write, in one transaction. Functions over a Transaction."""
+"""All that a host's one writer has to write, in one transaction. Functions over a Transaction."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State, next_state
-from ..reports import Change
 from ..store import Lease, Turn, Wish
 from ..submission import Submission
-from ..task import NewTask
 from . import tasks, working
 from .transaction import Transaction
+
+_Begun = tasks.Begun | Submission | BackburnerError
 
 
 def take(
     tx: Transaction,
-    reports: Sequence[tuple[Lease, Sequence[Change]]],
-    submissions: Sequence[tuple[NewTask, int | None]],
+    reports: working.Reports,
+    submissions: tasks.Submissions,
     wishes: Sequence[Wish],
     fair: bool,
 ) -> Turn:
-    """Report, submit and claim; see `Store.take_turn`."""
-    lost = working.report_all(tx, reports) if reports else []
-    next_ready = tx.ask("next_ready_at")
-    queues = {new.queue for new, _ in submissions}
-    waiting = tasks.count_waiting(tx, queues)
-    ready_in_ms = working.in_ms(tx, next_ready)
-    if ready_in_ms == 0:  # what becomes ready now has waited longer than what is new
-        working.make_ready(tx)
-        waiting, ready_in_ms = tasks.count_waiting(tx, queues), working.ready_in_ms(tx)
-    submitted, leases = _submit_and_claim(tx, submissions, wishes, waiting, fair)
-    tx.flush()
-    return Turn(lost, submitted, leases, frozenset(tx.topics), ready_in_ms)
+    """As `report_all`, then `submit_all`, then `claim` for each wish, in few round trips.
 
-
-def _submit_and_claim(
-    tx: Transaction,
-    submissions: Sequence[tuple[NewTask, int | None]],
-    wishes: Sequence[Wish],
-    waiting: dict[str, Counter[int]],
-    fair: bool,
-) -> tuple[list[Submission | None], list[list[Lease]]]:
-    """As `submit_all`, then `claim` for each wish; `waiting` is what waits where something is submitted.
-
-    Where nothing waits yet, a new task is written once, as leased, and not queued first.
+    A new task that finds nothing before it in its queue is written once, as leased, and not queued first.
     """
+    locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
+    waiting = tasks.count_waiting(lengths)
+    lost = working.report_all(tx, reports, locked)
     free = {
         wish.queue: deque(wish.workers)
         for wish in wishes
-        if wish.queue in waiting and not waiting[wish.queue].total() and not fair
+        if wish.queue in waiting
+        and not fair
+        and not waiting[wish.queue].total()
+        and f"queue:{wish.queue}" not in tx.topics
     }
-    begun: dict[int, tasks.Begun | Submission | BackburnerError] = {}
+    begun: dict[int, _Begun] = {}
     for at in sorted(range(len(submissions)), key=lambda at: -submissions[at][0].priority):
         new, cap = submissions[at]
         names = free.get(new.queue)
         begun[at] = one = tasks.begin(tx, new, cap, waiting[new.queue], names[0] if names else None)
         if names and isinstance(one, tasks.Begun):
             names.popleft()
+    due = tx.ask("next_ready_at")
+    others = {wish.queue: wish.workers for wish in wishes if wish.queue not in free}
+    looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     leases: dict[str, list[Lease]] = {queue: [] for queue in free}
     submitted = [_kept(tx, begun[at], leases) for at in range(len(submissions))]
-    return submitted, [
-        leases[wish.queue] if wish.queue in leases else working.claim(tx, [wish.queue], wish.workers, fair)
-        for wish in wishes
-    ]
+    next_due = due.fetchone()
+    if working.make_ready(tx, next_due):
+        next_due = tx.one("next_ready_at")
+        looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
+    for queue, workers in others.items():
+        leases[queue] = working.take(tx, looked[queue], [queue], workers, fair)
+    tx.flush()
+    kept = [None if isinstance(one, BackburnerError) else one for one in submitted]
+    granted = [leases[wish.queue] for wish in wishes]
+    return Turn(lost, kept, granted, frozenset(tx.topics), working.in_ms(tx, next_due))
 
 
-def _kept(
-    tx: Transaction, begun: tasks.Begun | Submission | BackburnerError, leases: dict[str, list[Lease]]
-) -> Submission | None:
+def _kept(tx: Transaction, begun: _Begun, leases: dict[str, list[Lease]]) -> Submission | BackburnerError:
     """What became of a submission; if it was leased right away, its lease is added to those of its queue."""
     if not isinstance(begun, tasks.Begun):
-        return None if isinstance(begun, BackburnerError) else begun
+        return begun
     submission = tasks.kept(tx, begun)
     if submission is None:
-        there = tasks.instead(tx, begun)
-        return None if isinstance(there, BackburnerError) else there
+        return tasks.instead(tx, begun)
     if begun.worker is not None:
         leases[begun.new.queue].append(_leased(tx, submission, begun.worker))
     return submission

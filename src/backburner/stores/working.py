@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,11 +37,25 @@ _ABOVE_EVERY_PRIORITY = 2**31
 
 
 def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool) -> list[Lease]:
-    find = _fair if fair else _first_come
     due = tx.ask("next_ready_at")
-    found = find(tx, queues, len(workers))
-    if _make_ready(tx, due):
-        found = find(tx, queues, len(workers))
+    found = look(tx, queues, len(workers), fair)
+    made_ready = make_ready(tx, due.fetchone())
+    return take(tx, look(tx, queues, len(workers), fair) if made_ready else found, queues, workers, fair)
+
+
+Look = list[Answer] | None
+
+
+def look(tx: Transaction, queues: Sequence[str], n: int, fair: bool) -> Look:
+    """Begin to look for so many ready tasks in each queue. Shares are looked at when they are taken from."""
+    return None if fair else [tx.ask("ready_tasks", queue=queue, limit=n) for queue in queues]
+
+
+def take(
+    tx: Transaction, looked: Look, queues: Sequence[str], workers: Sequence[str], fair: bool
+) -> list[Lease]:
+    """Lease the best of what is found."""
+    found = [one.fetchall() for one in looked] if looked is not None else _fair(tx, queues, len(workers))
     best = heapq.merge(
         *found, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
     )
@@ -54,18 +68,13 @@ def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: 
 
 
 def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
-    make_ready(tx)
+    make_ready(tx, tx.one("next_ready_at"))
     row = tx.one("ready_task", task_id=task_id)
     return None if row is None else _lease(tx, row, worker)
 
 
-def make_ready(tx: Transaction) -> list[str]:
-    """Put due retries in line."""
-    return _make_ready(tx, tx.ask("next_ready_at"))
-
-
-def _make_ready(tx: Transaction, first: Answer) -> list[str]:
-    due = first.fetchone()
+def make_ready(tx: Transaction, due: Row | None) -> list[str]:
+    """Put due retries in line. `due` is of next_ready_at."""
     if due is None or due["ready_at"] is None or due["ready_at"] > tx.now:
         return []
     ready = tx.all("make_ready", now=tx.now)
@@ -73,19 +82,9 @@ def _make_ready(tx: Transaction, first: Answer) -> list[str]:
     return [row["task_id"] for row in ready]
 
 
-def ready_in_ms(tx: Transaction) -> int | None:
-    """How long it is until a task becomes ready by itself; None when none does."""
-    return in_ms(tx, tx.ask("next_ready_at"))
-
-
-def in_ms(tx: Transaction, next_ready: Answer) -> int | None:
-    row = next_ready.fetchone()
-    return None if row is None or row["ready_at"] is None else max(0, row["ready_at"] - tx.now)
-
-
-def _first_come(tx: Transaction, queues: Sequence[str], n: int) -> list[list[Row]]:
-    asked = [tx.ask("ready_tasks", queue=queue, limit=n) for queue in queues]
-    return [answer.fetchall() for answer in asked]
+def in_ms(tx: Transaction, due: Row | None) -> int | None:
+    """How long it is until a task becomes ready by itself, of `next_ready_at`; None when none does."""
+    return None if due is None or due["ready_at"] is None else max(0, due["ready_at"] - tx.now)
 
 
 def _fair(tx: Transaction, queues: Sequence[str], n: int) -> list[list[Row]]:
@@ -263,12 +262,20 @@ def report(tx: Transaction, lease: Lease, changes: Sequence[Change]) -> None:
         raise LeaseLost(task_id=lease.task_id, attempt=lease.attempt)
 
 
-def report_all(tx: Transaction, reports: Sequence[tuple[Lease, Sequence[Change]]]) -> list[Lease]:
-    """Write many reports. Gives back the leases that are lost; their reports changed nothing."""
+Reports = Sequence[tuple[Lease, Sequence[Change]]]
+
+
+def lock(tx: Transaction, reports: Reports) -> dict[str, Answer]:
+    """Begin to lock the tasks of reports."""
     # All who lock several tasks do it in the same order, so that none waits for the other.
     task_ids = sorted({lease.task_id for lease, _ in reports})
-    asked = [(task_id, tx.ask("lock_task", task_id=task_id)) for task_id in task_ids]
-    tasks = {task_id: rows.by_name(row) for task_id, answer in asked if (row := answer.fetchone())}
+    return {task_id: tx.ask("lock_task", task_id=task_id) for task_id in task_ids}
+
+
+def report_all(tx: Transaction, reports: Reports, locked: Mapping[str, Answer] | None = None) -> list[Lease]:
+    """Write many reports. Gives back the leases that are lost; their reports changed nothing."""
+    asked = lock(tx, reports) if locked is None else locked
+    tasks = {task_id: rows.by_name(row) for task_id, answer in asked.items() if (row := answer.fetchone())}
     stale = []
     for lease, changes in reports:
         task = tasks.get(lease.task_id)
