@@ -1,4 +1,4 @@
-"""TaskService for asyncio: the same implementation, off the event loop."""
+"""TaskService for asyncio: the same implementation, off the event loop, but for short reads."""
 
 from __future__ import annotations
 
