@@ -1,8 +1,9 @@
-"""TaskService for asyncio: the same implementation, off the event loop."""
+"""TaskService for asyncio: the same implementation, off the event loop, but for short reads."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,9 @@ T = TypeVar("T")
 _THREADS = 16
 #: So many values, or a hundred characters for each of them, are few.
 _SMALL, _CHARS = 200, 100
-#: A read of a store on this host takes a fraction of a millisecond. One that took so long had to wait.
-_LONG_S = 0.05
-_WARY_S = 60.0
+#: A read of a store on this host takes a fraction of a millisecond, unless it must wait for a disk.
+_LONG_S = 0.02
+_WARY_S = 30.0
 
 
 class AsyncTaskService:
@@ -47,16 +48,18 @@ class AsyncTaskService:
     async def look(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """As `run`, for a short read: of a store on this host it is done here and now, for that costs less.
 
-        Not for a while after one that took long: a slow disk holds up who asks, and not the event loop.
+        Not for a while after one that had to wait: a slow disk holds up who asks, and not the event loop.
         """
-        if self._service.store.shared or time.monotonic() < self._wary_until:
-            return await self.run(function, *args, **kwargs)
         began = time.monotonic()
+        if self._service.store.shared or began < self._wary_until:
+            return await self.run(function, *args, **kwargs)
+        pauses = _pauses()
         try:
             return function(*args, **kwargs)
         finally:
-            if time.monotonic() - began > _LONG_S:
-                self._wary_until = time.monotonic() + _WARY_S
+            now = time.monotonic()
+            if now - began > _LONG_S and _pauses() > pauses:
+                self._wary_until = now + _WARY_S
 
     async def submit(
         self, tool_name: str, inputs: Mapping[str, Any], **options: Unpack[TaskOptions]
@@ -159,3 +162,8 @@ def _is_small(inputs: object) -> bool:
         elif isinstance(value, str):
             left -= 1 + len(value) // _CHARS
     return left > 0
+
+
+def _pauses() -> int:
+    """How often this thread has waited by itself; that others had the processor meanwhile does not count."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

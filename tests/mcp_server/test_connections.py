@@ -90,3 +90,13 @@ def still_crowded(server: HttpServer) -> bool:
     with dial(server) as client:
         client.sendall(HEALTH)
         return client.recv(4096).startswith(b"HTTP/1.1 503")
+
+
+def test_a_request_whose_headers_do_not_end_is_refused(deployment: Deployment) -> None:
+    with deployment.http() as server, dial(server) as client:
+        client.sendall(HEALTH.removesuffix(b"\r\n"))
+        with contextlib.suppress(ConnectionError):  # the server has heard enough
+            for _ in range(1000):
+                client.sendall(b"X-More: " + b"x" * 10_000 + b"\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert client.recv(4096).startswith(b"HTTP/1.1 4")

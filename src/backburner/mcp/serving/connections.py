@@ -10,6 +10,32 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 )
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_LONGEST_HEAD = 65_536
+
+
+def _with_short_heads(protocol: Any) -> type[asyncio.Protocol]:
+    """Uvicorn's protocol by httptools, with the bound on headers that its other one has by itself."""
+
+    class ShortHeads(protocol):  # type: ignore[misc]
+        _head_bytes = 0
+
+        def data_received(self, data: bytes) -> None:
+            self._head_bytes += len(data)
+            super().data_received(data)
+            if self._head_bytes > _LONGEST_HEAD and not self.transport.is_closing():
+                self.transport.write(_TOO_LONG)
+                self.transport.close()
+
+        def on_headers_complete(self) -> None:
+            self._head_bytes = 0
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._head_bytes = 0
+            super().on_body(body)
+
+    return ShortHeads
 
 
 class Connections:
@@ -36,7 +62,7 @@ class Connections:
                 super().connection_made(transport)
                 connections.opened(transport)
 
-        return Bounded
+        return _with_short_heads(Bounded) if hasattr(protocol, "on_headers_complete") else Bounded
 
     def counting(self, app: ASGIApp) -> ASGIApp:
         """The same app; while it answers a request, the connection that this came by is busy.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from contextlib import suppress
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ class Host(NamedTuple):
         return f"{name}:{self.port}" if self.port else name
 
 
+@lru_cache(maxsize=64)  # clients name the same few hosts with each request
 def parse_host(text: str) -> Host | None:
     """What a Host header, or a setting, names; None if it is neither a name nor an address."""
     text = text.lower()
