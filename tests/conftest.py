@@ -31,6 +31,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SERVICE_FIXTURES = {"postgres_url", "postgres_server", "wall_clock"}
 
 
+#: What was there before cannot be left behind, and is not looked at after each test.
+_BEFORE_THE_RUN = set(psutil.pids())
+
 #: So many quick tests take as long as a slow one.
 _SLOW_WEIGHT = 15
 
@@ -64,7 +67,7 @@ def postgres_url() -> Iterator[str]:
     if given := os.environ.get("BACKBURNER_TEST_POSTGRES_URL"):
         yield given
         return
-    server = services.PostgresServer()
+    server = services.PostgresServer(durable=False)
     try:
         server.start()
         yield server.url
@@ -141,8 +144,9 @@ def _processes_of_the_run(directory: str) -> set[psutil.Process]:
     with a bare environment.
     """
     found = set(psutil.Process().children())
-    for process in psutil.process_iter():
+    for pid in set(psutil.pids()) - _BEFORE_THE_RUN:
         try:
+            process = psutil.Process(pid)
             places = [
                 *process.cmdline(),
                 f"{process.cwd()}/",

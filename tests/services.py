@@ -54,11 +54,13 @@ def unavailable(reason: str) -> NoReturn:
 class PostgresServer:
     """A PostgreSQL server on a free loopback port, with its data in a temporary directory.
 
-    Its settings are the defaults, so an acknowledged commit is on disk. The port and the data stay the same
-    over `stop`, `kill` and `start`; `close` ends it and removes the data.
+    Unless it is told otherwise, its settings are the defaults, so an acknowledged commit is on disk. The port
+    and the data stay the same over `stop`, `kill` and `start`; `close` ends it and removes the data.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = True) -> None:
+        """One that is not `durable` would not survive a power cut, and makes databases much faster."""
+        self._durable = durable
         self._bin = _postgres_binaries()
         self._user = _unprivileged_user()
         # Not under pytest's own temporary directory, which the unprivileged user may not enter.
@@ -89,6 +91,7 @@ class PostgresServer:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "max_connections": 200,
+            **({} if self._durable else {"fsync": "off", "full_page_writes": "off"}),
         }
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]

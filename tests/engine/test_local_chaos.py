@@ -32,7 +32,7 @@ LONGEST_TROUBLE_S = 7.0
 #: On a busy machine, what was killed again and again is not over at once.
 PATIENCE_S = 100
 #: For a soak: how long the monkey goes on in each test, and with which chances.
-CHAOS_S = float(os.environ.get("BACKBURNER_CHAOS_S", "12"))
+CHAOS_S = float(os.environ.get("BACKBURNER_CHAOS_S", "6"))
 SEED = int(os.environ.get("BACKBURNER_CHAOS_SEED", str(time.time_ns() % 10**6)))
 
 

@@ -1,6 +1,7 @@
 """A server whose tools raise protocol errors: ours, the SDK's, and a kind of the SDK's.
 
 python raising.py stdio
+python raising.py http PORT
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from backburner import Backburner, ProtocolError
+from tests.told_transport import serve_as_told
 
 bb = Backburner("raising")
 
@@ -66,4 +68,4 @@ def handled(error: str) -> None:
 
 
 if __name__ == "__main__":
-    bb.run()
+    serve_as_told(bb)

@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from backburner.client import BackburnerClient
 from tests.deployment import Deployment
+from tests.interop.serving import serving
 from tests.mcp_server.harness import Peer, connect
 
 EXPECTED: dict[str, Any] = {
@@ -22,11 +23,13 @@ RAISED = ["ours", "sdk", "subclass", "model"]
 BARE = ["no data", "data that is no JSON", "too much data"]
 
 
-@pytest.fixture
-def raising(tmp_path: Path) -> Iterator[Deployment]:
+@pytest.fixture(scope="module")
+def raising(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the server of raising.py, for all tests."""
     script = Path(__file__).with_name("raising.py")
-    with Deployment(tmp_path, (script,), {"mcp__patience_s": "60"}) as made:
-        yield made
+    settings = {"mcp__patience_s": "60", "supervisor__idle_exit_s": "0"}
+    with serving(Deployment(tmp_path_factory.mktemp("raising"), (script,), settings)) as url:
+        yield url
 
 
 async def raised(peer: Peer, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -40,29 +43,29 @@ async def called(peer: Peer, tool: str, error: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ["2025", "2026"])
-async def test_a_held_call_is_answered_with_it(raising: Deployment, era: str) -> None:
-    async with connect(raising.stdio(), era, tasks=False) as peer:
+async def test_a_held_call_is_answered_with_it(raising: str, era: str) -> None:
+    async with connect(raising, era, tasks=False) as peer:
         for error in RAISED:
             assert await called(peer, "held", error) == EXPECTED, error
             assert await called(peer, "held_async", error) == EXPECTED, error
 
 
-async def test_a_task_of_2026_fails_with_it(raising: Deployment) -> None:
-    async with connect(raising.stdio(), "2026") as peer:
+async def test_a_task_of_2026_fails_with_it(raising: str) -> None:
+    async with connect(raising, "2026") as peer:
         for error in RAISED:
             task = await peer.poll(await peer.start("handled", {"error": error}))
             assert (task["status"], task["error"]) == ("failed", EXPECTED), error
 
 
-async def test_the_result_of_a_task_of_2025_is_it(raising: Deployment) -> None:
-    async with connect(raising.stdio(), "2025") as peer:
+async def test_the_result_of_a_task_of_2025_is_it(raising: str) -> None:
+    async with connect(raising, "2025") as peer:
         for error in RAISED:
             task_id = await peer.start("handled", {"error": error})
             assert await raised(peer, "tasks/result", {"taskId": task_id}) == EXPECTED, error
 
 
-async def test_a_two_stage_job_and_the_task_tools_tell_it(raising: Deployment) -> None:
-    async with connect(raising.stdio(), "2025", tasks=False, check=False) as peer:
+async def test_a_two_stage_job_and_the_task_tools_tell_it(raising: str) -> None:
+    async with connect(raising, "2025", tasks=False, check=False) as peer:
         for error in RAISED:
             job = (await peer.call("handled", {"error": error}))["structuredContent"]["data"]["job_id"]
             waited = await peer.tool("wait_for_task", task_id=job, timeout_s=60)
@@ -73,17 +76,17 @@ async def test_a_two_stage_job_and_the_task_tools_tell_it(raising: Deployment) -
             assert (polled["success"], polled["data"]) == (False, {"error": EXPECTED}), error
 
 
-async def test_our_client_raises_it_whatever_the_server_speaks(raising: Deployment) -> None:
+async def test_our_client_raises_it_whatever_the_server_speaks(raising: str) -> None:
     for tasks, tool in ((True, "held"), (True, "handled"), (False, "handled")):
-        async with BackburnerClient(raising.stdio(), tasks=tasks) as client:
+        async with BackburnerClient(raising, tasks=tasks) as client:
             with pytest.raises(MCPError) as refused:
                 await client.call(tool, {"error": "subclass"})
             assert refused.value.error.model_dump(exclude_none=True) == EXPECTED
 
 
-async def test_what_cannot_be_told_of_it_does_not_cost_its_code(raising: Deployment) -> None:
+async def test_what_cannot_be_told_of_it_does_not_cost_its_code(raising: str) -> None:
     bare = {key: EXPECTED[key] for key in ("code", "message")}
-    async with connect(raising.stdio(), "2025", tasks=False) as peer:
+    async with connect(raising, "2025", tasks=False) as peer:
         for error in BARE:
             assert await called(peer, "held", error) == bare, error
         result = await peer.call("held", {"error": "half made"})

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.deployment import Deployment
+from tests.interop.serving import serving
 from tests.mcp_server.guarded import BOMBS
 from tests.mcp_server.harness import Peer, connect
 
@@ -20,6 +23,15 @@ VALUES: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The server of guarded.py, for all tests: what one of them does to it, the next one would notice."""
+    script = Path(__file__).with_name("guarded.py")
+    settings = {"mcp__patience_s": "60", "supervisor__idle_exit_s": "0"}
+    with serving(Deployment(tmp_path_factory.mktemp("bombs"), (script,), settings)) as url:
+        yield url
+
+
 async def answered_meanwhile(slow: asyncio.Task[Any], peer: Peer) -> Any:
     """What the slow call came to; another's request was answered before, or with it."""
     other = asyncio.ensure_future(peer.tool("list_tasks"))
@@ -29,19 +41,18 @@ async def answered_meanwhile(slow: asyncio.Task[Any], peer: Peer) -> Any:
 
 
 @pytest.mark.parametrize("bomb", [name for name in BOMBS if name != "unique"])
-async def test_inputs_that_cannot_be_checked_are_refused(guarded: Deployment, bomb: str) -> None:
-    with guarded.http() as server:
-        async with connect(server.url, "2025") as peer, connect(server.url, "2025") as other:
-            await peer.request("tools/list")
-            call = asyncio.ensure_future(peer.call(f"bomb_{bomb}", VALUES))
-            answer = await answered_meanwhile(call, other)
-            assert answer["isError"] is True
-            assert answer["structuredContent"]["error"]["code"] == "invalid_inputs"
-            assert "cannot be checked" in answer["content"][0]["text"]
+async def test_inputs_that_cannot_be_checked_are_refused(url: str, bomb: str) -> None:
+    async with connect(url, "2025") as peer, connect(url, "2025") as other:
+        await peer.request("tools/list")
+        call = asyncio.ensure_future(peer.call(f"bomb_{bomb}", VALUES))
+        answer = await answered_meanwhile(call, other)
+        assert answer["isError"] is True
+        assert answer["structuredContent"]["error"]["code"] == "invalid_inputs"
+        assert "cannot be checked" in answer["content"][0]["text"]
 
 
-async def test_many_different_items_are_told_apart_at_once(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_many_different_items_are_told_apart_at_once(url: str) -> None:
+    async with connect(url, "2025") as peer:
         taken = await peer.tool("submit_task", tool_name="bomb_unique", inputs=VALUES)
         assert (await peer.tool("wait_for_task", task_id=taken["task_id"]))["state"] == "succeeded"
         twice = {"many": [{"a": [1, True]}, 1, {"a": [1.0, True]}]}
@@ -52,33 +63,29 @@ async def test_many_different_items_are_told_apart_at_once(guarded: Deployment) 
         assert taken["state"] == "queued"
 
 
-async def test_an_answer_that_cannot_be_checked_is_refused_and_the_task_goes_on_asking(
-    guarded: Deployment,
-) -> None:
-    with guarded.http() as server:
-        async with connect(server.url, "2026") as peer, connect(server.url, "2025") as other:
-            task_id = await peer.start("ask_slowly")
-            (key,) = (await peer.poll(task_id, "input_required"))["inputRequests"]
+async def test_an_answer_that_cannot_be_checked_is_refused_and_the_task_goes_on_asking(url: str) -> None:
+    async with connect(url, "2026") as peer, connect(url, "2025") as other:
+        task_id = await peer.start("ask_slowly")
+        (key,) = (await peer.poll(task_id, "input_required"))["inputRequests"]
 
-            async def answer(name: str) -> Any:
-                said = {key: {"action": "accept", "content": {"name": name}}}
-                return await peer.request("tasks/update", {"taskId": task_id, "inputResponses": said})
+        async def answer(name: str) -> Any:
+            said = {key: {"action": "accept", "content": {"name": name}}}
+            return await peer.request("tasks/update", {"taskId": task_id, "inputResponses": said})
 
-            with pytest.raises(MCPError, match="cannot be checked") as refused:
-                await answered_meanwhile(asyncio.ensure_future(answer(LONG)), other)
-            assert refused.value.code == -32602
-            with pytest.raises(MCPError, match="bytes long") as refused:
-                await answer("a" * 2_000_000)
-            assert refused.value.code == -32602
-            await answer("aa")
-            assert (await peer.poll(task_id))["status"] == "completed"
+        with pytest.raises(MCPError, match="cannot be checked") as refused:
+            await answered_meanwhile(asyncio.ensure_future(answer(LONG)), other)
+        assert refused.value.code == -32602
+        with pytest.raises(MCPError, match="bytes long") as refused:
+            await answer("a" * 2_000_000)
+        assert refused.value.code == -32602
+        await answer("aa")
+        assert (await peer.poll(task_id))["status"] == "completed"
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_completion_of_such_a_tool_s_arguments_holds_up_nobody(guarded: Deployment, bomb: str) -> None:
-    with guarded.http() as server:
-        async with connect(server.url, "2025") as peer, connect(server.url, "2025") as other:
-            for partial in ("", {"name": "text", "value": "a"}, {"name": "named", "value": "{"}):
-                params = {"name": f"bomb_{bomb}", "partial_argument": partial, "arguments": VALUES}
-                call = asyncio.ensure_future(peer.request("completion/complete", params))
-                assert (await answered_meanwhile(call, other))["completion"]["values"] is not None
+async def test_completion_of_such_a_tool_s_arguments_holds_up_nobody(url: str, bomb: str) -> None:
+    async with connect(url, "2025") as peer, connect(url, "2025") as other:
+        for partial in ("", {"name": "text", "value": "a"}, {"name": "named", "value": "{"}):
+            params = {"name": f"bomb_{bomb}", "partial_argument": partial, "arguments": VALUES}
+            call = asyncio.ensure_future(peer.request("completion/complete", params))
+            assert (await answered_meanwhile(call, other))["completion"]["values"] is not None

@@ -11,6 +11,7 @@ import pytest
 from backburner.store import TaskQuery
 from backburner.stores import open_store
 from tests.deployment import Deployment
+from tests.interop.serving import serving
 from tests.mcp_server.harness import KINDS, Peer, connect, deploy
 from tests.services import until
 
@@ -19,9 +20,12 @@ ERAS = pytest.mark.parametrize("era", ["2025", "2026"])
 TOKENS = pytest.mark.parametrize("meta", [{}, {"progressToken": "mine"}], ids=["ours", "mine"])
 
 
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    with Deployment(tmp_path, (APP,), {"mcp__patience_s": "60", "mcp__announce_jobs": "all"}) as made:
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """One supervisor works for all tests."""
+    settings = {"mcp__patience_s": "60", "mcp__announce_jobs": "all", "supervisor__idle_exit_s": "0"}
+    made = Deployment(tmp_path_factory.mktemp("results"), (APP,), settings)
+    with serving(made):
         yield made
 
 
