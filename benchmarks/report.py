@@ -77,7 +77,8 @@ def figures_table(results: Results, shape: box.Box = box.SIMPLE_HEAD) -> Table:
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
-    for title, figures in results.figures.items():
+    in_order = sorted(results.figures.items(), key=lambda each: targets.RATE not in each[1])
+    for title, figures in in_order:  # those over MCP after the others
         if figures.keys() & set(columns):
             table.add_row(title, *(_short(figures.get(column)) for column in columns))
     return table
