@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 
 from ...config import Settings
 from ...reports import HandedBack
@@ -14,6 +15,9 @@ from .task_log import TaskLog
 from .timers import Timers
 from .work_source import WorkSource
 from .workers import Workers
+
+#: So many tasks are leased with one commit.
+_MOST_AT_ONCE = 128
 
 
 class Claiming:
@@ -73,8 +77,8 @@ class Claiming:
             ours = self._by_queue[queue][self._source.taken(queue) :]
             wanting = [(load, worker.worker_id) for worker in ours if (load := worker.load) <= most]
             if wanting:
-                names = [name for place in range(room) for load, name in wanting if load <= place]
-                wishes.append(Wish(queue, names))
+                names = (name for place in range(room) for load, name in wanting if load <= place)
+                wishes.append(Wish(queue, list(islice(names, _MOST_AT_ONCE))))
         return wishes
 
     def granted(self, wishes: Sequence[Wish], turn: Turn, now: int) -> None:
