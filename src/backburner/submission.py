@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from types import MappingProxyType
 from typing import Any
 
 from . import json_text
@@ -25,8 +27,8 @@ class Submission:
     position: int | None
 
 
-def as_submitted(new: NewTask, seq: int) -> Task:
-    """The task as a store has it when it has just come."""
+def as_submitted(new: NewTask, seq: int, leased: Mapping[str, Any] = MappingProxyType({})) -> Task:
+    """The task as a store has it when it has just come; `leased` is what a lease says of it at once."""
     return Task(
         seq=seq,
         task_id=new.task_id,
@@ -35,10 +37,8 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         target=new.target,
         launch=new.launch,
         queue=new.queue,
-        state=State.QUEUED,
         priority=new.priority,
         submitted_at=new.submitted_at,
-        updated_at=new.submitted_at,
         max_attempts=new.retry.max_attempts,
         retry=new.retry,
         resources=new.resources,
@@ -57,6 +57,7 @@ def as_submitted(new: NewTask, seq: int) -> Task:
         caller=new.caller,
         meta=new.meta,
         expires_at=new.expires_at,
+        **{"state": State.QUEUED, "updated_at": new.submitted_at, **leased},
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ _PAGES_AT_ONCE_WHEN_TIGHT = 16
 #: The write-ahead log is cut to this when it begins anew; it is copied into the file at about this size.
 LARGEST_LOG_BYTES = 8 << 20
 _TIGHT_BYTES = 64 << 20
+_ROOMY_BYTES, _ROOMY_S = 4 << 30, 0.25
 #: What a file keeps of its free pages, for the next tasks.
 SPARE_BYTES = 4 << 20
 _INCREMENTAL = 2
@@ -43,6 +45,7 @@ class FileSpace:
         self._url = url
         self._connect = connect
         self._lock = lock
+        self._roomy_until = 0.0
 
     def size(self, connection: sqlite3.Connection) -> StoreSize:
         wal_bytes = file_bytes(self._path.with_name(self._path.name + "-wal"))
@@ -67,12 +70,21 @@ class FileSpace:
             return page * (before - _number(connection, "freelist_count"))
 
     def is_tight(self) -> bool:
-        """Whether there is so little room that it must be had for pruning."""
+        """Whether there is so little room that it must be had for pruning.
+
+        A disk with much room has some a moment later, and is asked again then.
+        """
+        now = time.monotonic()
+        if now < self._roomy_until:
+            return False
         try:
             disk = os.statvfs(self._path.parent)
         except OSError:
             return False
-        return disk.f_bavail * disk.f_frsize < _TIGHT_BYTES
+        free_bytes = disk.f_bavail * disk.f_frsize
+        if free_bytes > _ROOMY_BYTES:
+            self._roomy_until = now + _ROOMY_S
+        return free_bytes < _TIGHT_BYTES
 
     def copy_log(self, connection: sqlite3.Connection) -> None:
         """Copy the write-ahead log into the file; what cannot be copied now is left for another time.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueFull, TaskNotFound
@@ -88,8 +89,10 @@ def begin(
     return Begun(new, insert, ahead, worker)
 
 
-def kept(tx: Transaction, begun: Begun) -> Submission | None:
-    """The task that was begun, if it could be kept."""
+def kept(
+    tx: Transaction, begun: Begun, leased: Mapping[str, Any] = MappingProxyType({})
+) -> Submission | None:
+    """The task that was begun, if it could be kept; `leased` is what its lease says of it."""
     new, inserted = begun.new, begun.insert.fetchone()
     if inserted is None:
         return None
@@ -98,7 +101,7 @@ def kept(tx: Transaction, begun: Begun) -> Submission | None:
     tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
     if begun.worker is None:
         tx.topics.add(f"queue:{new.queue}")
-    return Submission(as_submitted(new, seq), created=True, position=begun.ahead + 1)
+    return Submission(as_submitted(new, seq, leased), created=True, position=begun.ahead + 1)
 
 
 def instead(tx: Transaction, begun: Begun) -> Submission | IdempotencyConflict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State, next_state
@@ -66,20 +65,17 @@ def _kept(tx: Transaction, begun: _Begun, leases: dict[str, list[Lease]]) -> Sub
     """What became of a submission; if it was leased right away, its lease is added to those of its queue."""
     if not isinstance(begun, tasks.Begun):
         return begun
-    submission = tasks.kept(tx, begun)
-    if submission is None:
-        return tasks.instead(tx, begun)
-    if begun.worker is not None:
-        leases[begun.new.queue].append(_leased(tx, submission, begun.worker))
-    return submission
-
-
-def _leased(tx: Transaction, submission: Submission, worker: str) -> Lease:
+    if begun.worker is None:
+        return tasks.kept(tx, begun) or tasks.instead(tx, begun)
     state = next_state(State.QUEUED, Signal.CLAIM)
     assert state is not None, "what is queued can be claimed"
-    task = replace(
-        submission.task, state=state, attempt=1, worker_id=worker, heartbeat_at=tx.now, updated_at=tx.now
-    )
-    tx.later("insert_attempt", task_id=task.task_id, attempt=1, worker_id=worker, now=tx.now)
-    tx.record(task.task_id, 1, Signal.CLAIM, State.QUEUED, state, worker)
-    return Lease(task, worker)
+    worker, now = begun.worker, tx.now
+    leased = {"state": state, "attempt": 1, "worker_id": worker, "heartbeat_at": now, "updated_at": now}
+    submission = tasks.kept(tx, begun, leased)
+    if submission is None:
+        return tasks.instead(tx, begun)
+    task_id = begun.new.task_id
+    tx.later("insert_attempt", task_id=task_id, attempt=1, worker_id=worker, now=now)
+    tx.record(task_id, 1, Signal.CLAIM, State.QUEUED, state, worker)
+    leases[begun.new.queue].append(Lease(submission.task, worker))
+    return submission
