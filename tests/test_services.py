@@ -19,8 +19,8 @@ def test_a_database_holds_nothing_of_the_test_before(postgres_database: str) -> 
         assert connection.execute("SELECT to_regclass('note')").fetchone() == (None,)
 
 
-def test_an_acknowledged_commit_is_on_disk(postgres_database: str) -> None:
-    with psycopg.connect(postgres_database) as connection:
+def test_an_acknowledged_commit_is_on_disk(postgres_server: PostgresServer) -> None:
+    with psycopg.connect(postgres_server.url) as connection:
         for setting in ("fsync", "synchronous_commit"):
             assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)
 

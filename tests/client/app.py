@@ -8,13 +8,13 @@ The store is what BACKBURNER_STORE says.
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from backburner import Backburner, TaskContext
-from tests.told_transport import serve_as_told
 
 bb = Backburner("client-tests")
 
@@ -127,4 +127,9 @@ def sleep(seconds: float = 60) -> str:
 
 
 if __name__ == "__main__":
-    serve_as_told(bb)
+    if sys.argv[1] == "stdio":
+        bb.run()
+    else:
+        from backburner.mcp.serving.run import run_http
+
+        run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="critical")

@@ -28,7 +28,8 @@ def take(
     """
     locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
     waiting = tasks.count_waiting(lengths)
-    lost = working.report_all(tx, reports, locked)
+    # Where owners take turns, what ends now counts as under way: else one worker would never change owners.
+    lost = [] if fair else working.report_all(tx, reports, locked)
     free = {
         wish.queue: deque(wish.workers)
         for wish in wishes
@@ -55,6 +56,8 @@ def take(
         looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     for queue, workers in others.items():
         leases[queue] = working.take(tx, looked[queue], [queue], workers, fair)
+    if fair:
+        lost = working.report_all(tx, reports, locked)
     tx.flush()
     kept = [None if isinstance(one, BackburnerError) else one for one in submitted]
     granted = [leases[wish.queue] for wish in wishes]

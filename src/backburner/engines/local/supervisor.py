@@ -157,14 +157,14 @@ class Supervisor:
     def _write(self, now: int) -> None:
         """Write what is due, with what was handed in, and lease tasks for who is free: in one commit."""
         back_at = self._outage.until(now)
-        if back_at is not None:
+        self._timers.soon("claim", back_at)
+        if back_at is None and not self._hold.is_over:
+            self._handed_in = self._intake.take()
+            self._claiming.handed_in(one.new.queue for one in self._handed_in)
+            self._wishes = self._claiming.wishes(now)
+        else:  # callers can write for themselves, and a heartbeat that arrives asks for claims again
             self._intake.decline()
-            self._timers.soon("claim", back_at)
-        may_take = back_at is None and not self._hold.is_over
-        self._handed_in = self._intake.take() if may_take else []
-        self._claiming.handed_in(one.new.queue for one in self._handed_in)
-        # A heartbeat that arrives asks for it again, if there is no hold now.
-        self._wishes = self._claiming.wishes(now) if may_take else []
+            self._handed_in, self._wishes = [], []
         if self._timers.due("write", now) or self._handed_in or self._wishes:
             more_follows = self._is_in_flow(now) or any(worker.backlog for worker in self._workers)
             self._batch.write(now, more_follows=more_follows)

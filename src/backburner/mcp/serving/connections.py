@@ -15,7 +15,10 @@ _LONGEST_HEAD = 65_536
 
 
 def _with_short_heads(protocol: Any) -> type[asyncio.Protocol]:
-    """Uvicorn's protocol by httptools, with the bound on headers that its other one has by itself."""
+    """Uvicorn's protocol by httptools, with what its other one has by itself.
+
+    Headers have a bound, and blanks around a value are no part of it.
+    """
 
     class ShortHeads(protocol):  # type: ignore[misc]
         _head_bytes = 0
@@ -26,6 +29,9 @@ def _with_short_heads(protocol: Any) -> type[asyncio.Protocol]:
             if self._head_bytes > _LONGEST_HEAD and not self.transport.is_closing():
                 self.transport.write(_TOO_LONG)
                 self.transport.close()
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            super().on_header(name, value.strip(b" \t"))
 
         def on_headers_complete(self) -> None:
             self._head_bytes = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...lifecycle import State
-from ...reports import Failed, Started, Succeeded
+from ...reports import Change, Failed, Started, Succeeded
 from ...retry import Retry
-from ...store import ANYTHING, Store, Wish
+from ...store import ANYTHING, Lease, Store, Wish
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, WithWork, Work, new_task
 
@@ -69,6 +69,20 @@ class Turns(WithWork):
         turn = store.take_turn([(lease, [Started(pid=7), Failed(CRASH)])], (), [Wish(QUEUE, ["w2"])])
         ((again,),) = turn.leases
         assert (again.task_id, again.attempt) == (lease.task_id, 2)
+
+    def test_shares_take_turns_also_at_one_worker_that_ends_a_task_and_wants_the_next(
+        self, store: Store, work: Work
+    ) -> None:
+        first, second = work.queued(share="ann"), work.queued(share="ann")
+        other = work.queued(share="bob")
+        order: list[str] = []
+        reports: list[tuple[Lease, list[Change]]] = []
+        for _ in range(3):
+            turn = store.take_turn(reports, (), [Wish(QUEUE, ["w1"])], fair=True)
+            ((lease,),) = turn.leases
+            order.append(lease.task_id)
+            reports = [(lease, [Started(pid=7), Succeeded("1")])]
+        assert order == [first, other, second]
 
     def test_a_turn_says_when_a_task_becomes_ready_by_itself(self, store: Store, work: Work) -> None:
         lease = work.claimed(retry=Retry(max_attempts=2, backoff_s=3, on=("*",)))
