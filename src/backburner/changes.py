@@ -111,11 +111,11 @@ class Changes:
 
     def _look(self) -> set[str]:
         """The tasks that are not as they were at the last look; and see to it that news comes again."""
-        if self._watch is None:
-            self._watch = self._new_watch()
-        else:
-            self._watch.mend()
         with self._lock:
+            if self._watch is None:
+                self._watch = self._new_watch()
+            else:
+                self._watch.mend()
             listened_for = [topic.removeprefix(_TASK) for topic in self._callbacks if topic.startswith(_TASK)]
         try:
             heads = self._store.heads(listened_for)

@@ -193,8 +193,8 @@ class Supervisor:
         self._intake.answer(handed_in, turn.submitted)
         for lease in turn.lost:
             self._oversight.lose(lease)
-        self._claiming.heard(turn.topics)
         self._claiming.granted(wishes, turn, self._clock.steady_ms())
+        self._claiming.heard(turn.topics)  # what was queued after the claims is found by the next
 
     def _fail_instead(self, report: Report, refusal: StoreRefused) -> tuple[Report, Callable[[], object]]:
         """The store will never take this report, so its attempt fails, and is over for its runner too."""
