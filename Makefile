@@ -1,6 +1,6 @@
 PYTHON ?= python3
 VENV := .venv
-EXTRAS := dev,postgres,fastmcp,files,science
+EXTRAS := dev,postgres,fastmcp,files,science,dramatiq,celery,s3,aws
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 VERSIONS := 3.12 3.13
@@ -11,7 +11,7 @@ FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py te
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast soak test-versions check services bench bench-fast demo clean
+.PHONY: help test test-fast test-engines soak test-versions check services bench bench-fast demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -26,6 +26,9 @@ test-fast: $(READY) ## Run the tests that need no service, no browser and little
 
 soak: services ## Run the fuzz tests and the chaos for long
 	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
+
+test-engines: services ## Run the suite that any engine must pass whole on every engine, and a gigabyte: 15 minutes
+	BACKBURNER_WHOLE_CONTRACT=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest -n 2 --dist loadfile tests/outside tests/hosts tests/artifacts
 
 # A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.
 test-versions: ## Run the fast tests on newer versions of Python, where they are installed
@@ -54,7 +57,10 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
+	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	ls /usr/lib/rabbitmq/bin/rabbitmq-server >/dev/null 2>&1 || missing="$$missing rabbitmq-server"; \
+	command -v slurmctld >/dev/null && command -v munged >/dev/null || missing="$$missing slurm-wlm munge"; \
 	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \

@@ -1,6 +1,6 @@
-"""What benchmarks found, in one table of figures and one of targets, kept as JSON, and shown in the guide.
+"""What benchmarks found, in one table of figures and one of targets, kept as JSON, and shown in pages.
 
-python -m benchmarks.report      # writes the tables of docs/performance.md from benchmarks/results/
+python -m benchmarks.report      # writes the tables of PAGES from benchmarks/results/
 """
 
 from __future__ import annotations
@@ -34,9 +34,20 @@ COLUMNS = (
     targets.CPU_SUBMIT,
     targets.FIFTY_S,
 )
+#: What the README shows, and of whom.
+IN_SHORT = (targets.RATE, targets.RATE_16, targets.DISPATCH, targets.SUBMIT, targets.CPU, targets.FIFTY_S)
+SHOWN_IN_SHORT = (
+    targets.SQLITE,
+    targets.HUEY,
+    targets.POSTGRES,
+    targets.PGQUEUER,
+    targets.OVER_MCP,
+    targets.FASTMCP_TASKS,
+)
 ROOT = Path(__file__).parents[1]
-GUIDE = ROOT / "docs" / "performance.md"
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "waiting.md", ROOT / "README.md")
 KEPT = ROOT / "benchmarks" / "results"
+_KEPT_AS = ("before", "after", "agents", "held")
 BEGIN, END = "<!-- {} -->\n", "<!-- /{} -->"
 
 
@@ -100,7 +111,7 @@ def targets_table(results: Results, shape: box.Box = box.SIMPLE_HEAD) -> Table:
 def change_table(before: Results, after: Results) -> Table:
     """Targets with what was reached before and what is now."""
     table = Table("measure", "of", "beside", "before", "now", "reach", "", box=box.MARKDOWN)
-    for target in TARGETS:
+    for target in (each for each in TARGETS if each.ours != targets.AGENTS):
         then, now = target.found(before.figures), target.found(after.figures)
         verdict = "" if now is None else target.verdict(now)
         numbers = (_short(then), _short(now), _reach(target), verdict)
@@ -121,19 +132,43 @@ def _short(figure: float | None) -> str:
 # -- the guide -------------------------------------------------------------------------------------
 
 
-def guide(text: str) -> str:
-    """The text of the guide with the tables of what is kept."""
-    before, after = (Results.load(KEPT / f"{name}.json") for name in ("before", "after"))
+def filled_in(text: str) -> str:
+    """The text of a page with the tables of what is kept, where it has a place for them."""
+    from .agents.tables import calls_table, sums_table
+
+    before, after, agents, held = (Results.load(KEPT / f"{name}.json") for name in _KEPT_AS)
     tables = {
         "before": figures_table(before, box.MARKDOWN),
         "after": figures_table(after, box.MARKDOWN),
         "change": change_table(before, after),
+        "in short": figures_table(_in_short(after), box.MARKDOWN),
+        "calls": calls_table(agents, box.MARKDOWN),
+        "sums": sums_table(agents, box.MARKDOWN),
+        "targets": targets_table(agents, box.MARKDOWN),
+        "held": _one_by_one(held.figures.get(targets.HELD, {})),
     }
     for name, table in tables.items():
         begin, end = BEGIN.format(name), END.format(name)
-        head, _, rest = text.partition(begin)
-        text = head + begin + "\n" + _markdown(table) + "\n" + end + rest.partition(end)[2]
+        head, place, rest = text.partition(begin)
+        if place:
+            text = head + begin + "\n" + _markdown(table) + "\n" + end + rest.partition(end)[2]
     return text
+
+
+def _one_by_one(figures: targets.Figures) -> Table:
+    table = Table("", "figure", box=box.MARKDOWN)
+    for name, figure in figures.items():
+        table.add_row(name, _short(figure))
+    return table
+
+
+def _in_short(results: Results) -> Results:
+    """What somebody who looks around wants to know."""
+    kept = {
+        title: {name: figure for name, figure in results.figures.get(title, {}).items() if name in IN_SHORT}
+        for title in SHOWN_IN_SHORT
+    }
+    return Results({title: figures for title, figures in kept.items() if figures})
 
 
 def _markdown(table: Table) -> str:
@@ -146,4 +181,5 @@ def _markdown(table: Table) -> str:
 
 
 if __name__ == "__main__":
-    GUIDE.write_text(guide(GUIDE.read_text()))
+    for page in PAGES:
+        page.write_text(filled_in(page.read_text()))

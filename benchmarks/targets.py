@@ -24,6 +24,15 @@ RUNNER_MS, SUPERVISOR_MS = "killed runner to running again, ms", "killed supervi
 IDLE = "supervisor's CPU when idle, %"
 GROWTH = "largest growth to a million tasks"
 
+AGENTS, HELD = "Backburner for agents", "Backburner's held calls"
+CALLS_WITH_TASKS = "most calls on a host with tasks"
+CALLS_60_S = "most calls for 2 min on a known host that waits 60 s"
+CALLS_HELD = "most calls for 30 min where a wait can be held so long"
+DUPLICATES, LOST, TOKENS = "duplicate runs", "lost results", "overhead tokens a task"
+
+HELD_KB, JOINED_KB = "memory a held call, kB", "memory a joined call, kB"
+PING_ALONE, PING_HELD, PING_JOINED = "ping p99 ms", "ping p99 ms, held", "ping p99 ms, held and joined"
+
 Figures = Mapping[str, float]
 
 
@@ -48,6 +57,8 @@ class Target:
         return None if other is None else own / other
 
     def verdict(self, found: float) -> str:
+        if not self.reach:
+            return f"missed by {found:g}" if found > 0 else "reached"
         missed = 1 - found / self.reach if self.at_least else found / self.reach - 1
         return "reached" if missed <= 0 else f"missed by {missed:.0%}"
 
@@ -90,4 +101,10 @@ TARGETS = (
     _at_most(400, SUPERVISOR_MS, ENGINE, SUPERVISOR_MS),
     _at_most(0.13, IDLE, ENGINE, IDLE),
     _at_most(1.6, GROWTH, STORE, GROWTH),
+    _at_most(1, CALLS_WITH_TASKS, AGENTS, CALLS_WITH_TASKS),
+    _at_most(2, CALLS_60_S, AGENTS, CALLS_60_S),
+    _at_most(3, CALLS_HELD, AGENTS, CALLS_HELD),
+    _at_most(0, DUPLICATES, AGENTS, DUPLICATES),
+    _at_most(0, LOST, AGENTS, LOST),
+    _at_most(300, TOKENS, AGENTS, TOKENS),
 )

@@ -5,7 +5,9 @@ import contextlib
 import inspect
 import os
 import signal
+import sys
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +20,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from backburner.engines.local import linux
 from tests import services
+
+# The tests start thousands of processes. Where no bytecode may be written, each would compile all that it
+# imports, and Pydantic would have each look through every installed package for plug-ins.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
@@ -28,11 +37,14 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "de
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SERVICE_FIXTURES = {"postgres_url", "postgres_server", "wall_clock"}
+SERVICE_FIXTURES = {"postgres_url", "postgres_server", "redis_server", "rabbit_server", "wall_clock"}
 
 
-#: What was there before cannot be left behind, and is not looked at after each test.
-_BEFORE_THE_RUN = set(psutil.pids())
+#: What was there before the run, or is known to be others': it is not looked at before and after each test.
+_NOT_OF_THE_RUN = set(psutil.pids())
+
+#: A process that names the run nowhere for so long belongs to others; a younger one may not be itself yet.
+_ITSELF_AFTER_S = 5.0
 
 #: So many quick tests take as long as a slow one.
 _SLOW_WEIGHT = 15
@@ -98,6 +110,28 @@ def postgres_server() -> Iterator[services.PostgresServer]:
         server.close()
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[services.RedisServer]:
+    """A Redis server for the whole run. A test that empties or stops it has it to itself meanwhile."""
+    server = services.RedisServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def rabbit_server() -> Iterator[services.RabbitServer]:
+    """A RabbitMQ server for the whole run, as above. It takes seconds to start."""
+    server = services.RabbitServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
+
+
 @pytest.fixture
 def wall_clock(tmp_path: Path) -> services.WallClock:
     """A wall clock that the test sets, for the processes that it gives its environment to."""
@@ -143,20 +177,22 @@ def _processes_of_the_run(directory: str) -> set[psutil.Process]:
     One place is not enough: a detached supervisor is nobody's child, and an MCP client starts its servers
     with a bare environment.
     """
-    found = set(psutil.Process().children())
-    for pid in set(psutil.pids()) - _BEFORE_THE_RUN:
-        try:
+    own, there = linux.children(), set(psutil.pids())
+    _NOT_OF_THE_RUN.intersection_update(there)
+    found: set[psutil.Process] = set()
+    for pid in own | there - _NOT_OF_THE_RUN - {os.getpid()}:
+        with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
-            places = [
-                *process.cmdline(),
-                f"{process.cwd()}/",
-                process.environ().get("TEST_RUN_DIRECTORY", ""),
-            ]
-        except psutil.Error:
-            continue
-        if process.pid != os.getpid() and any(directory in place for place in places):
-            found.add(process)
+            if pid in own or _names(process, directory):
+                found.add(process)
+            elif time.time() - process.create_time() > _ITSELF_AFTER_S:
+                _NOT_OF_THE_RUN.add(pid)
     return {process for process in found if not _belongs_to_a_fixture(process)}
+
+
+def _names(process: psutil.Process, directory: str) -> bool:
+    variable = process.environ().get("TEST_RUN_DIRECTORY", "")
+    return any(directory in place for place in (*process.cmdline(), f"{process.cwd()}/", variable))
 
 
 def _belongs_to_a_fixture(process: psutil.Process) -> bool:

@@ -58,9 +58,13 @@ class PostgresServer:
     and the data stay the same over `stop`, `kill` and `start`; `close` ends it and removes the data.
     """
 
-    def __init__(self, *, durable: bool = True) -> None:
-        """One that is not `durable` would not survive a power cut, and makes databases much faster."""
+    def __init__(self, *, durable: bool = True, addresses: Sequence[str] = ()) -> None:
+        """One that is not `durable` would not survive a power cut, and makes databases much faster.
+
+        At `addresses` of this machine it serves their three neighbours, too.
+        """
         self._durable = durable
+        self._addresses = addresses
         self._bin = _postgres_binaries()
         self._user = _unprivileged_user()
         # Not under pytest's own temporary directory, which the unprivileged user may not enter.
@@ -88,7 +92,7 @@ class PostgresServer:
         command = [f"{self._bin}/postgres", "-D", str(self._data)]
         settings = {
             "port": self.port,
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": ",".join(["127.0.0.1", *self._addresses]),
             "unix_socket_directories": "",
             "max_connections": 200,
             **({} if self._durable else {"fsync": "off", "full_page_writes": "off"}),
@@ -151,6 +155,8 @@ class PostgresServer:
         with self._log.open("ab") as log:
             if self._spawn(command, log.fileno()).wait():
                 raise RuntimeError(f"initdb failed:\n{self._log.read_text()[-2000:]}")
+        with (self._data / "pg_hba.conf").open("a") as rules:
+            rules.writelines(f"host all all {address}/30 trust\n" for address in self._addresses)
 
     def _spawn(self, command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
         account = pwd.getpwnam(self._user) if self._user else None
@@ -203,12 +209,85 @@ class RedisServer:
         running.add(self._process.pid)
         assert wait_until(lambda: accepts(self.port)), "Redis did not start"
 
+    def flush(self) -> None:
+        """Have it forget everything."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            connection.sendall(b"FLUSHALL\r\n")
+            assert connection.recv(64) == b"+OK\r\n"
+
     def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
             running.discard(self._process.pid)
             self._process = None
+
+
+class RabbitServer:
+    """A RabbitMQ server on a free loopback port, with its data and its port mapper of its own.
+
+    The port and the data stay the same over `stop` and `start`; `close` ends it and removes the data.
+    """
+
+    def __init__(self) -> None:
+        script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+        epmd = shutil.which("epmd")
+        if not script.exists() or epmd is None:
+            unavailable("RabbitMQ is not installed: on Debian, `apt-get install rabbitmq-server`")
+        self._script, self._epmd = str(script), epmd
+        self._directory = Path(tempfile.mkdtemp(prefix="backburner-rabbitmq-"))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.port = free_port()
+        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        (self._directory / "plugins").write_text("[].")
+        (self._directory / "rabbitmq.conf").write_text(f"listeners.tcp.local = 127.0.0.1:{self.port}\n")
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._directory),
+            "LC_ALL": "C",
+            "ERL_EPMD_PORT": str(free_port()),
+            "RABBITMQ_NODENAME": f"backburner{self.port}@localhost",
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": f"{self._directory}/data",
+            "RABBITMQ_LOG_BASE": f"{self._directory}/log",
+            "RABBITMQ_CONFIG_FILE": f"{self._directory}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{self._directory}/plugins",
+            # One thread of Erlang, that sleeps when there is nothing to do: it starts with less work.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
+        }
+
+    def start(self) -> None:
+        """Start the server and return when it accepts connections."""
+        mapper = [self._epmd, "-address", "127.0.0.1", "-port", self._environment["ERL_EPMD_PORT"]]
+        for command in (mapper, [self._script]):
+            if setpriv := shutil.which("setpriv"):
+                command = [setpriv, "--pdeathsig", "TERM", "--", *command]
+            with (self._directory / "output").open("ab") as output:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=self._directory,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+            self._processes.append(process)
+            running.add(process.pid)
+        if not wait_until(lambda: process.poll() is not None or accepts(self.port), within=60):
+            raise RuntimeError(f"RabbitMQ did not start:\n{(self._directory / 'output').read_text()[-2000:]}")
+
+    def stop(self) -> None:
+        """End it. Messages that were confirmed are there when it starts again."""
+        while self._processes:
+            process = self._processes.pop()
+            process.terminate()
+            process.wait(60)
+            running.discard(process.pid)
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class WallClock:

@@ -26,6 +26,7 @@ from .task_request import (
     check_ttl,
 )
 from .tools import Registry, ToolSpec
+from .webhooks.hooks import kept_hooks
 
 
 class Admission:
@@ -85,6 +86,9 @@ class Admission:
             answers=request.answers,
             caller=request.caller,
             meta=self._check_meta({**spec.meta, **(request.meta or {})}, request.answers),
+            limits=spec.limits,
+            concurrency_key=spec.key_of(request.inputs),
+            webhooks_json=self._hooks(request),
         )
 
     def queue_cap(self, new: NewTask) -> int:
@@ -106,6 +110,10 @@ class Admission:
             what, told = "The task's meta data", {key: answer.to_dict() for key, answer in answers.items()}
             check_size(what, json_text.encode([meta, told], what), self._settings.limits.max_input_bytes)
         return meta
+
+    def _hooks(self, request: TaskRequest) -> str | None:
+        settings = self._settings.webhook
+        return kept_hooks(settings, request.webhook) if settings.url or request.webhook is not None else None
 
     def _share(self, owner: str, tags: Sequence[str]) -> str:
         by = self._settings.fair_share

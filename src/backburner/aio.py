@@ -11,7 +11,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from .task import LOCAL_OWNER, Task, TaskHead
+from .task import LOCAL_OWNER, NewTask, Task, TaskHead
 from .task_request import TaskOptions, TaskRequest, deadline
 
 if TYPE_CHECKING:
@@ -68,9 +68,16 @@ class AsyncTaskService:
 
     async def submit_request(self, request: TaskRequest) -> TaskStatus:
         """As TaskService.submit_request; where a supervisor lives, it takes no thread."""
-        service = self._service
+        return await self.keep(await self.new_task(request))
+
+    async def new_task(self, request: TaskRequest) -> NewTask:
+        """The task that is asked for, checked and not kept yet. Raises InvalidRequest, and its kinds."""
         make = self.look if _is_small(request.inputs) else self.run
-        new = await make(service.admission.new_task, request)
+        return await make(self._service.admission.new_task, request)
+
+    async def keep(self, new: NewTask) -> TaskStatus:
+        """As TaskService.keep."""
+        service = self._service
         submission = await service.hand_in_soon(new, service.admission.queue_cap(new))
         if submission is None:
             return await self.run(service.keep, new)

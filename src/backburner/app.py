@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import birthplace
+from .artifacts import ArtifactStore, open_artifacts
 from .config import Settings, state_folder, without_password
 from .engine import Engine
 from .errors import BackburnerError, ConfigError
@@ -148,7 +149,8 @@ class Backburner:
 
         Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
         `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
-        `asks`, `requires_task_id`, `suggest`.
+        `asks`, `join`, `on_cancel`, `requires_task_id`, `suggest`, `max_running`, `max_starts_per_minute`,
+        `concurrency_key`, `max_running_per_key`.
         """
 
         def mark(function: F) -> F:
@@ -198,6 +200,11 @@ class Backburner:
         return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
     @MadeOnce
+    def artifacts(self) -> ArtifactStore:
+        """Where the files are that its tasks have made."""
+        return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
+
+    @MadeOnce
     def engine(self) -> Engine:
         return make_engine(self)
 
@@ -217,7 +224,7 @@ class Backburner:
             self.settings,
             target=self.target,
             launch=cache(self.launch),
-            tasks_folder=tasks_folder(self.data_dir),
+            remove_files=self.artifacts.remove,
             hand_in=self._hand_in,
             hand_in_soon=self._hand_in_soon,
             on_submit=self._ring,
@@ -284,6 +291,7 @@ class Backburner:
         for name, end in (("engine", "stop"), ("service", "close"), ("store", "close"), ("launch", "close")):
             if name in parts:
                 getattr(parts.pop(name), end)()
+        parts.pop("artifacts", None)
 
 
 def data_dir(settings: Settings, store_url: str) -> Path:
@@ -322,15 +330,18 @@ def work_waits(settings: Settings) -> bool:
 
 
 def make_engine(app: Backburner) -> Engine:
-    """The engine that the settings name. Raises ConfigError."""
-    settings = app.settings
-    if settings.engine != "local":
-        raise ConfigError(
-            setting="engine", reason=f"there is no engine named {settings.engine!r}; known: local"
-        )
+    """The engine, or engines, that the settings name."""
     from .engines.local import LocalEngine
 
+    settings = app.settings
     temporary = settings.store == "sqlite://"
     if settings.store.startswith("sqlite:"):
         settings = dataclasses.replace(settings, store=app.store.url)  # as this process understood it
-    return LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)
+    local = LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)
+    if not settings.outside_engines:
+        return local
+    from .engines.outside.choosing import rounds_of
+    from .engines.outside.engine import WithOutside
+
+    settings = dataclasses.replace(settings, data_dir=str(app.data_dir))  # jobs are told where it is
+    return WithOutside(local, settings, partial(rounds_of, settings, app.store))

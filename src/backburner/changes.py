@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from .errors import BackburnerError
-from .store import ANYTHING, Store, Watch
+from .store import Store
 from .task import TaskHead
+from .watch import ANYTHING, Watch
 
 log = logging.getLogger("backburner.changes")
 

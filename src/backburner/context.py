@@ -136,7 +136,8 @@ class TaskContext:
         """Keep a file, or bytes, as an artifact of the task; it is immutable from now on.
 
         A relative path is looked for in the working folder and then in `scratch`. Raises
-        FileNotFoundError, and InvalidRequest for bytes without a name and for names that are no text.
+        FileNotFoundError, InvalidRequest for bytes without a name and for names that are no text, and
+        ArtifactStorageError where the storage that is to keep it cannot: then it is not there at all.
         """
         if isinstance(source, bytes):
             if not name:

@@ -1,8 +1,5 @@
-"""What can go wrong, each with a stable code. The docstring of an error is its message.
-
-`str(error)` is meant for people: what happened, to what, and what to do next. `error.code` is
-meant for programs and never changes; `error.details` holds the values that the message names.
-"""
+"""What can go wrong. The docstring of an error is its message, for people: what happened, to what, and what to
+do next. `error.code` is for programs, and never changes; `error.details` holds the values."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ class BackburnerError(Exception):
 
     def __init__(self, **details: Any) -> None:
         self.details = details
-        template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
-        super().__init__(template.format(**details))
+        super().__init__(" ".join(inspect.cleandoc(type(self).__doc__ or "").split()).format(**details))
 
     def to_dict(self) -> dict[str, Any]:
         return {"code": self.code, "message": str(self), "details": self.details}
@@ -70,15 +66,27 @@ class UnknownQueue(InvalidRequest):
 
 
 class InvalidCursor(InvalidRequest):
-    """The cursor is not one that this list handed out. Start again without a cursor."""
+    """The cursor is not one that was handed out here. Start again without a cursor."""
 
     code = "invalid_cursor"
+
+
+class NoSuchPart(InvalidRequest):
+    """There is no {path}: {reason}."""
+
+    code = "no_such_part"
 
 
 class InvalidAnswer(InvalidRequest):
     """The answer to question {key!r} of task {task_id} is not valid: {reason}."""
 
     code = "invalid_answer"
+
+
+class BadConcurrencyKey(InvalidRequest):
+    """The concurrency_key of {tool_name} has no key for these inputs: {reason}. It must give a text of 1 to 256 characters, or None for a task that may run beside any other."""
+
+    code = "bad_concurrency_key"
 
 
 class TaskIdRequired(InvalidRequest):
@@ -91,6 +99,12 @@ class StateDirRefused(InvalidRequest):
     """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder below one of task_id.state_roots, or none to have the server's own."""
 
     code = "state_dir_refused"
+
+
+class WebhookRefused(InvalidRequest):
+    """The webhook cannot be had: {reason}."""
+
+    code = "webhook_refused"
 
 
 class TaskNotFound(BackburnerError):
@@ -169,9 +183,6 @@ class AppNotFound(BackburnerError):
     """No Backburner app was found at {target!r}: {reason}."""
 
     code = "app_not_found"
-
-
-# -- progress tokens and completion ----------------------------------------------------------------
 
 
 class TokenNotFound(BackburnerError):
@@ -285,7 +296,7 @@ class NoRoomToCompact(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The store {store} cannot be written: {reason}. Check the permissions of the file and of its folder."""
+    """The store {store} cannot be written: {reason}. Check the permissions of the file and of its folder, or the rights of the database's user."""
 
     code = "store_read_only"
 
@@ -305,7 +316,6 @@ class StoreCorrupt(StoreError):
 class StoreRefused(StoreError):
     """The store {store} cannot keep what it was given: {reason}."""
 
-    # It will never take it, so trying again is of no use.
     code = "store_refused"
 
 
@@ -319,6 +329,18 @@ class StoreTooNew(StoreError):
     """The store {store} has schema version {found}; this Backburner knows up to {known}. Upgrade Backburner."""
 
     code = "store_too_new"
+
+
+class NotCopied(StoreError):
+    """The store {store} was not copied: {reason}."""
+
+    code = "not_copied"
+
+
+class ArtifactStorageError(BackburnerError):
+    """The artifact storage {storage} could not do it: {reason}."""
+
+    code = "artifact_storage_error"
 
 
 # -- on the client's side -----------------------------------------------------------------------
@@ -343,9 +365,7 @@ class CallInterrupted(ConnectionLost):
 
 
 class ResultLost(BackburnerError):
-    """
-    The result of {task_id} cannot be had any more: {reason}. {known} Call the tool again if it may run twice.
-    """
+    """The result of {task_id} cannot be had any more: {reason}. {known} Call the tool again if it may run twice."""
 
     code = "result_lost"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .errors import ArtifactNotFound
-from .task import Artifact, is_task_id
+from .task import is_task_id
 
 
 def tasks_folder(data_dir: Path) -> Path:
@@ -26,18 +25,6 @@ def make_private(folder: Path) -> None:
     except FileExistsError:
         if not folder.is_dir():
             raise
-
-
-def artifact_file(data_dir: Path, artifact: Artifact) -> Path:
-    """Where an artifact's bytes are. Raises ArtifactNotFound if that were outside its task's folder.
-
-    Also by a link: a tool must not have files of others given out.
-    """
-    tasks = tasks_folder(data_dir).resolve()
-    path = (tasks / artifact.path).resolve()
-    if not path.is_relative_to(tasks / artifact.task_id):
-        raise ArtifactNotFound(artifact_id=artifact.artifact_id)
-    return path
 
 
 def remove_task_folder(tasks: Path, task_id: str) -> None:

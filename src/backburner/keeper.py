@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from .clock import Clock, SystemClock
 from .config import Settings
-from .folders import remove_task_folder
 from .store import HeldLease, Store
 from .unchanged import Unchanged
 
@@ -47,12 +45,13 @@ class Keeper:
         holder: str,
         *,
         clock: Clock | None = None,
-        tasks_folder: Path | None = None,
+        remove_files: Callable[[str], object] = lambda task_id: None,
     ) -> None:
+        """`remove_files` is called with the id of each task whose files have to go."""
         self._store = store
         self._settings = settings
         self._holder = holder
-        self._tasks_folder = tasks_folder
+        self._remove_files = remove_files
         clock = clock or SystemClock()
         self._heartbeats: Unchanged[tuple[str, int]] = Unchanged(clock)
         self._limits: Unchanged[tuple[str, int]] = Unchanged(clock)
@@ -77,10 +76,12 @@ class Keeper:
             purged=_all(lambda: store.purge(before=ago(settings.retention.purge_after_s), limit=_BATCH)),
             packed=store.pack_logs(finished_before=ago(settings.retention.pack_logs_after_s)),
         )
+        store.look_at_limits(settings.limits.of_running)
         store.forget_runtimes()
+        if store.has_calls():
+            store.forget_calls(finished_before=ago(settings.mcp.join_window_s))
         for task_id in (*swept.expired, *swept.purged):
-            if self._tasks_folder is not None:
-                remove_task_folder(self._tasks_folder, task_id)
+            self._remove_files(task_id)
         for _ in range(_STEPS):
             if not store.give_back():
                 break

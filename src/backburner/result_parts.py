@@ -13,14 +13,16 @@ import json
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
-from .folders import artifact_file
+from .artifacts import ArtifactStore
+from .json_shape import shape
 from .mcp_result import MCPResult
 from .task import Artifact, ResultKind, Task
 
-_PREVIEW_CHARS = 2_000
+#: So much is shown of the beginning and of the end of what is too long.
+_HEAD_CHARS, _TAIL_CHARS = 2_000, 1_000
 #: What is smaller stays in the result.
 _SMALLEST_PART = 4_096
 _MEDIA_TYPE = re.compile(r"(application|audio|font|image|model|text|video)/[\w.+-]{1,80}")
@@ -56,48 +58,76 @@ def kept_in_parts(result: Mapping[str, Any], too_many_bytes: int, keep: Keep) ->
 
 
 def stand_in(value: Any, text: str, kind: ResultKind, **where: Any) -> dict[str, Any]:
-    """What stands for a result that is too large: how it begins, and what is small in it.
+    """What stands for a result that is too large: how it begins and ends, its shape, and what is small in it.
 
-    `text` is the result as JSON. `rest` is a `CallToolResult` with its texts cut; `said` is how the tool
-    itself said it went, if it did.
+    `text` is the result as JSON; a plain text begins and ends as itself. `rest` is a `CallToolResult` with
+    its texts cut; `said` is how the tool itself said it went, if it did.
     """
-    shown: dict[str, Any] = {"preview": text[:_PREVIEW_CHARS], "truncated": True, **where}
+    told = value if isinstance(value, str) else text
+    shown: dict[str, Any] = {"preview": told[:_HEAD_CHARS], "tail": _tail(told), "truncated": True, **where}
+    if value is not None:
+        shown["shape"] = shape(value)
     said = MCPResult.in_tool_result(value) if kind == "call_tool_result" else MCPResult.of(value)
     if said is not None:
         shown["said"] = {"success": said.success, "messages": said.messages}
     if kind == "call_tool_result":
         left = {key: part for key, part in value.items() if key != "structuredContent"}
         shown["rest"] = {**left, "content": shortened(value["content"])}
-    return {key: part for key, part in shown.items() if len(json.dumps(part)) <= 10 * _PREVIEW_CHARS}
+    return {key: part for key, part in shown.items() if len(json.dumps(part)) <= 10 * _HEAD_CHARS}
 
 
 def shortened(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks of a result with only the beginning of its texts; what is no text stays."""
-    left, kept = _PREVIEW_CHARS, []
+    """The blocks of a result with only the beginning and the end of its texts; what is no text stays."""
+    left, kept, texts = _HEAD_CHARS, [], []
     for block in content:
-        if block.get("type") != "text":
+        text = text_in(block)
+        if text is None:
+            kept.append(dict(block))
+            continue
+        texts.append(text)
+        if left >= len(text):
             kept.append(dict(block))
         elif left > 0:
-            kept.append({**block, "text": block["text"][:left]})
-            left -= len(block["text"])
+            kept.append({"type": "text", "text": text[:left]})
+        left -= len(text)
+    if left < 0:
+        whole = "".join(texts)
+        kept.append({"type": "text", "text": left_out(whole[:_HEAD_CHARS], _tail(whole), len(whole))})
     return kept
+
+
+def left_out(head: str, tail: str, size: int) -> str:
+    """What stands after the beginning of a long text: how much is not there, and its end."""
+    return f"[… about {size - len(head) - len(tail)} characters left out …]\n{tail}"
+
+
+def _tail(text: str) -> str:
+    return text[max(_HEAD_CHARS, len(text) - _TAIL_CHARS) :]
+
+
+def text_in(block: Mapping[str, Any]) -> str | None:
+    """The text of a block, or of the resource that is embedded in it; None of one without."""
+    text = block.get("text") if block.get("type") == "text" else None
+    if text is None and _is_text(block):
+        text = _payload(block)
+    return text if isinstance(text, str) else None
 
 
 # -- finding again ---------------------------------------------------------------------------------
 
 
-def whole_result(task: Task, artifacts: Iterable[Artifact], data_dir: Path) -> Any:
-    """What the tool returned, with every part in its place. Raises OSError if one is not there any more."""
+def whole_result(task: Task, artifacts: Iterable[Artifact], files: ArtifactStore) -> Any:
+    """What the tool returned, with every part in its place. Raises as who reads `files` does."""
     found = {artifact.artifact_id: artifact for artifact in artifacts}
-    value = unfolded_result(task, found, data_dir)
+    value = unfolded_result(task, found, files)
     is_result = task.result_kind == "call_tool_result" and isinstance(value, dict)
-    return put_back(value, found, data_dir) if is_result else value
+    return put_back(value, found, files) if is_result else value
 
 
-def unfolded_result(task: Task, artifacts: Mapping[str, Artifact], data_dir: Path) -> Any:
-    """What the tool returned, with its parts still aside. Raises OSError."""
+def unfolded_result(task: Task, artifacts: Mapping[str, Artifact], files: ArtifactStore) -> Any:
+    """What the tool returned, with its parts still aside. Raises as who reads `files` does."""
     large = large_result(task, artifacts.values())
-    return task.result if large is None else json.loads(artifact_file(data_dir, large).read_bytes())
+    return task.result if large is None else json.loads(files.read(large))
 
 
 def large_result(task: Task, artifacts: Iterable[Artifact]) -> Artifact | None:
@@ -108,13 +138,15 @@ def large_result(task: Task, artifacts: Iterable[Artifact]) -> Artifact | None:
     return next((a for a in artifacts if a.kind == "result" and a.artifact_id == kept_in), None)
 
 
-def put_back(result: Mapping[str, Any], artifacts: Mapping[str, Artifact], data_dir: Path) -> dict[str, Any]:
-    """A `CallToolResult` with its parts in their places. Raises OSError."""
+def put_back(
+    result: Mapping[str, Any], artifacts: Mapping[str, Artifact], files: ArtifactStore
+) -> dict[str, Any]:
+    """A `CallToolResult` with its parts in their places. Raises as who reads `files` does."""
     content = []
     for block in result.get("content") or ():
         part = part_of(block, artifacts)
         if part is not None:
-            data = artifact_file(data_dir, part).read_bytes()
+            data = files.read(part)
             block = _with(block, data.decode() if _is_text(block) else base64.b64encode(data).decode())
         content.append(block)
     return {**result, "content": content}

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Unpack
 
 from .admission import Admission
@@ -20,8 +19,7 @@ from .clock import Clock, SystemClock
 from .config import Settings
 from .errors import InvalidCursor, NotFinished, StoreError, TaskNotFound
 from .estimate import Estimator, ExpectedRuntime, eta_s, poll_after_ms
-from .folders import remove_task_folder
-from .lifecycle import State
+from .lifecycle import TERMINAL, State
 from .store import Store, TaskQuery
 from .submission import Submission
 from .task import (
@@ -65,6 +63,7 @@ class TaskStatus:
     poll_after_ms: int
     questions: Sequence[InputRequest] = ()  # the open ones
     created: bool = False
+    joined: bool = False  # it is the task of a call that was made before
 
     @property
     def task_id(self) -> str:
@@ -115,7 +114,7 @@ class TaskService:
         clock: Clock | None = None,
         target: str = "",
         launch: Callable[[], str] = str,
-        tasks_folder: Path | None = None,
+        remove_files: Callable[[str], object] = lambda task_id: None,
         hand_in: HandIn = _to_nobody,
         hand_in_soon: HandInSoon = _to_nobody_soon,
         on_submit: Callable[[Task], None] = lambda task: None,
@@ -128,7 +127,7 @@ class TaskService:
         self.changes = Changes(store)
         self.aio = AsyncTaskService(self)
         self._clock = clock or SystemClock()
-        self._tasks_folder = tasks_folder
+        self._remove_files = remove_files
         self._hand_in, self.hand_in_soon = hand_in, hand_in_soon
         self._on_submit = on_submit
         self._estimator = Estimator(store, lambda: [spec.name for spec in tools], settings.default_estimate_s)
@@ -170,6 +169,14 @@ class TaskService:
     def head(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskHead:
         """Whose a task is, its state and its attempt: cheaper than `status`. Raises TaskNotFound."""
         return self.store.head(check_id(task_id), owner)
+
+    def heads(self, task_ids: Sequence[str], *, owner: str | None = LOCAL_OWNER) -> Mapping[str, TaskHead]:
+        """The heads of all of them, by one read. Raises TaskNotFound for the first that is not there."""
+        found = self.store.heads([check_id(task_id) for task_id in task_ids])
+        for task_id in task_ids:
+            if task_id not in found or owner not in (None, found[task_id].owner):
+                raise TaskNotFound(task_id=task_id)
+        return {task_id: found[task_id] for task_id in task_ids}
 
     def find(self, external_id: str, *, owner: str = LOCAL_OWNER) -> TaskStatus | None:
         """The owner's task with that external id."""
@@ -265,9 +272,11 @@ class TaskService:
 
     def delete(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> None:
         """Forget a finished task, and its files. Raises NotAllowedNow while it is not finished."""
-        self.store.delete(check_id(task_id), owner)
-        if self._tasks_folder is not None:
-            remove_task_folder(self._tasks_folder, task_id)
+        if self.head(task_id, owner=owner).state in TERMINAL:
+            self._remove_files(
+                task_id
+            )  # first: where their storage is away, all stays, and can be tried again
+        self.store.delete(task_id, owner)
 
     def answer_input(
         self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = LOCAL_OWNER

@@ -11,7 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .client_time_outs import KeepsTimeOuts
+from .hand_out import HandOutStore
 from .lifecycle import State
+from .limits import NO_LIMITS, Limits
+from .open_call import CallStore
 from .reports import Change
 from .submission import Submission
 from .task import (
@@ -25,6 +29,8 @@ from .task import (
     TaskHead,
     Worker,
 )
+from .watch import Watch
+from .webhooks.outbox import Outbox
 
 # -- what verbs take and give --------------------------------------------------------------------
 
@@ -139,45 +145,10 @@ class StoreSize:
     gives_back: bool = True
 
 
-# -- waking up -------------------------------------------------------------------------------------
-
-#: Topics are `task:<task_id>` (its state, progress, questions or logs changed), `steer:<task_id>` (its holder
-#: must look: it was cancelled or answered) and `queue:<name>` (a task can be claimed there). `*` means that
-#: anything may have changed.
-ANYTHING = "*"
-
-
-class Watch(Protocol):
-    """Hears what changes in a store, from any process, within milliseconds and without polling.
-
-    A watch may hear too much (`*`, or a change that was seen already). It hears too little only
-    when what it hears by was destroyed, or when a writer died between its commit and the news of
-    it: so who waits looks into the store too, now and then, and calls `mend`.
-    """
-
-    def fileno(self) -> int:
-        """Readable when there may be something to `drain`; fits select, selectors and asyncio."""
-        ...
-
-    def drain(self) -> set[str]:
-        """The topics heard since the last drain; never blocks."""
-        ...
-
-    def wait(self, timeout_s: float | None = None) -> set[str]:
-        """Block until something was heard, or the time is over; then as `drain`."""
-        ...
-
-    def mend(self) -> None:
-        """Make again what it hears by, if that is gone. Cheap, and never fails."""
-        ...
-
-    def close(self) -> None: ...
-
-
 # -- the verbs -------------------------------------------------------------------------------------
 
 
-class Store(Protocol):
+class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
     """Where tasks live, for one host or `shared` by several. Safe to use from many threads and processes."""
 
     url: str
@@ -272,16 +243,28 @@ class Store(Protocol):
 
     # working on tasks
 
-    def claim(self, queues: Sequence[str], workers: Sequence[str], *, fair: bool = False) -> list[Lease]:
+    def claim(
+        self,
+        queues: Sequence[str],
+        workers: Sequence[str],
+        *,
+        fair: bool = False,
+        limits: Limits = NO_LIMITS,
+    ) -> list[Lease]:
         """Hand out the best ready tasks, one for each worker named: priority, fair share if on, FIFO.
 
-        No task is ever handed out twice. On SQLite the claim is on disk only with the next
-        write: a power cut in between queues the task again (docs/decisions/0004).
+        No task is ever handed out twice, and none that a limit lets not start: of the operator's
+        `limits`, or of those that came with tasks. Such a task is held, and says why, until there is
+        room. On SQLite the claim is on disk only with the next write: a power cut in between queues
+        the task again (docs/decisions/0004).
         """
         ...
 
-    def claim_task(self, task_id: str, worker: str) -> Lease | None:
-        """Claim this one task if it is ready; None when it is not, or not any more."""
+    def claim_task(self, task_id: str, worker: str, limits: Limits | None = NO_LIMITS) -> Lease | None:
+        """Claim this one task if it is ready; None when it is not, or not any more, or a limit holds it.
+
+        With None for `limits` it is claimed whatever its limits are.
+        """
         ...
 
     def report(self, lease: Lease, *changes: Change) -> None:
@@ -299,6 +282,7 @@ class Store(Protocol):
         wishes: Sequence[Wish] = (),
         *,
         fair: bool = False,
+        limits: Limits = NO_LIMITS,
         watch: Watch | None = None,
     ) -> Turn:
         """As `report_all`, then `submit` for each with its `queue_cap`, then `claim`, all in one commit.
@@ -331,6 +315,10 @@ class Store(Protocol):
 
     def make_ready(self) -> list[str]:
         """Put due retries in line."""
+        ...
+
+    def look_at_limits(self, limits: Limits) -> None:
+        """Let go what limits hold that have room by now: they may be wider than they were, or gone."""
         ...
 
     def ready_in_ms(self) -> int | None:

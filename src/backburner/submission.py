@@ -9,6 +9,7 @@ from typing import Any
 
 from . import json_text
 from .lifecycle import State
+from .limits import ToolLimits
 from .retry import Retry
 from .task import Answer, Caller, NewTask, Resources, Task
 
@@ -64,7 +65,7 @@ def as_submitted(new: NewTask, seq: int, leased: Mapping[str, Any] = MappingProx
 def to_json(new: NewTask) -> dict[str, Any]:
     """What is said of the task, without what goes without saying."""
     given = {name: value for name in _DEFAULTS if (value := getattr(new, name)) != _DEFAULTS[name]}
-    for name in ("resources", "retry"):
+    for name in ("resources", "retry", "limits"):
         if name in given:
             given[name] = [getattr(given[name], part) for part in given[name].__slots__]
     if "answers" in given:
@@ -83,6 +84,8 @@ def from_json(said: dict[str, Any]) -> NewTask:
         given["resources"] = Resources(*given["resources"])
     if "retry" in given:
         given["retry"] = Retry(*given["retry"])
+    if "limits" in given:
+        given["limits"] = ToolLimits(*given["limits"])
     if "answers" in given:
         given["answers"] = {key: Answer.from_dict(answer) for key, answer in given["answers"].items()}
     if "caller" in given:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from .artifacts import Removal, open_artifacts
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
 from .engines.local.launches import Launches
@@ -22,15 +23,22 @@ from .engines.local.succession import RETIRE, Tenure
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
+from .engines.outside.choosing import KeptRounds
 from .folders import tasks_folder
 from .keeper import Keeper
 from .mcp.dialects.task_id.prompt_logs import PromptLogs
 from .store import Store
 from .stores import open_store
 from .task import Task
+from .webhooks.sender import WebhookSender
+from .worker_store import WorkerStore
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
 _PROMPTS_S = 1.0
+#: How often to look for endpoints that are to be told of a task's end.
+_WEBHOOKS_S = 0.5
+#: How often to remove the files of tasks that are gone, where these are in a storage.
+_REMOVAL_S = 1.0
 #: How often to look for launches that nobody needs any more.
 _LAUNCHES_S = 3600.0
 
@@ -76,25 +84,38 @@ def supervise(
 def _say_nothing(supervisor_id: str) -> None: ...
 
 
-def run_task(store: Store, settings: Settings, data_dir: Path, task: Task) -> bool:
+def run_task(
+    store: WorkerStore, settings: Settings, data_dir: Path, task: Task, supervisor_id: str | None = None
+) -> bool:
     """Lease one task and run one attempt of it in this process; whether it could be leased.
 
     The host's supervisor, if there is one, is left alone, and the store's upkeep is left to it.
     """
-    source = OneTask(store, task)
-    supervisor_id = f"sup_{secrets.token_hex(4)}_{secrets.token_hex(4)}"
+    source = OneTask(store, task, settings.limits.of_running)
+    # The name of the job, where there is one, is how its own log is found when it went away.
+    place = os.environ.get("AWS_BATCH_JOB_ID") or secrets.token_hex(4)
+    supervisor_id = supervisor_id or f"sup_{place}_{secrets.token_hex(4)}"
     Supervisor(store, settings, data_dir, supervisor_id, source, store.watch()).run()
     return source.lease is not None
 
 
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
-    """What a host's supervisor does beside its tasks: it sweeps the store, and keeps the prompt logs."""
-    keeper = Keeper(store, settings, supervisor_id, tasks_folder=tasks_folder(data_dir))
+    """What a host's supervisor does beside its tasks: it sweeps the store, tells endpoints, and so on."""
+    artifacts = open_artifacts(settings.artifacts, tasks_folder(data_dir))
+    removal = Removal(artifacts)
+    remove = removal.soon if artifacts.elsewhere else artifacts.remove
+    keeper = Keeper(store, settings, supervisor_id, remove_files=remove)
 
     # Also when no server is left to do it.
     prompts = PromptLogs(store, settings, data_dir)
     launches = Launches(data_dir)
+    sender = WebhookSender(store, settings.webhook)
+    handing_out = KeptRounds(store, settings, supervisor_id)
+    telling = Repeated("webhooks", sender.send_due, pause_s=_WEBHOOKS_S)
     return [
+        *([telling] if settings.webhook.is_used else []),
+        *([Repeated("artifacts", removal.catch_up, pause_s=_REMOVAL_S)] if artifacts.elsewhere else []),
+        *(handing_out.as_background() if settings.outside_engines else []),
         Repeated("launches", lambda: launches.prune(store), pause_s=_LAUNCHES_S),
         Repeated("keeper", keeper.sweep, pause_s=settings.supervisor.keeper_interval_s),
         Repeated("prompt-log", prompts.catch_up, pause_s=_PROMPTS_S, at_the_end=True),

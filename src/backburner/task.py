@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .lifecycle import TERMINAL, State
+from .limits import ToolLimits
 from .retry import NO_RETRY, Retry
 
 #: The owner of every task where nobody authenticates, as over stdio.
@@ -185,7 +186,9 @@ class NewTask:
     `target` says where a runner finds the tool, and `launch` what its server stood on. `hint_s` is
     the author's own estimate of the runtime and `estimate_s` the one that experience made of it; a
     guess is in neither. `answers` is what the client said to the tool's `ask_first`, before there was
-    a task. `meta` is the caller's own.
+    a task. `meta` is the caller's own. `limits` are those that its tool has for all its tasks, and
+    `concurrency_key` says with which others this one counts. `webhooks_json` says who is told of the end:
+    see webhooks/hooks.py.
     """
 
     task_id: str
@@ -215,14 +218,17 @@ class NewTask:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    limits: ToolLimits | None = None
+    concurrency_key: str = ""
+    webhooks_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One durable tool call, as the store has it. Times are milliseconds since the epoch.
 
-    `inputs` and `result` are None in lists, where they are not loaded. See NewTask for what its
-    caller and its tool said.
+    `inputs` and `result` are None in lists, where they are not loaded. `waits_for` is a sentence that says
+    which limit holds a queued task. See NewTask for what its caller and its tool said.
     """
 
     seq: int
@@ -256,6 +262,7 @@ class Task:
     caller: Caller | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     ready_at: int | None = None
+    waits_for: str | None = None
     started_at: int | None = None
     heartbeat_at: int | None = None
     completed_at: int | None = None

@@ -45,6 +45,7 @@ class TaskOptions(TypedDict, total=False):
     answers: Mapping[str, Answer]
     caller: Caller | None
     meta: Mapping[str, Any] | None
+    webhook: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class TaskRequest:
     """A task as its caller asks for it, not checked yet. None is for the tool or the settings to say.
 
     `answers` are to the tool's `ask_first`. `caller` is for the tool to see; it gives no rights here,
-    where only the owner counts. `meta` is the caller's own.
+    where only the owner counts. `meta` is the caller's own. `webhook` has the `url` that is told of the end.
     """
 
     tool_name: str
@@ -70,6 +71,7 @@ class TaskRequest:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     meta: Mapping[str, Any] | None = None
+    webhook: Mapping[str, Any] | None = None
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 import typing
@@ -11,12 +12,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from . import json_text
 from .context import TaskContext
-from .errors import InvalidInputs, ToolDefinitionError, UnknownTool
+from .errors import BadConcurrencyKey, InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate, hint
+from .limits import ToolLimits
 from .redaction import HIDDEN, Redaction
 from .retry import NO_RETRY, Retry
 from .task import Isolation, Resources, ResultKind
+from .task_request import MAX_KEY_CHARS
 from .times import duration_s
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 TaskMode = Literal["optional", "required", "never"]
 AnswerMode = Literal["auto", "hold", "handle"]
 AsksMode = Literal["client", "anyone"]
+JoinMode = Literal["given-up", "always", "never"]
+OnCancel = Literal["cancel", "detach"]
 Run = Callable[[dict[str, Any], TaskContext], Any | Awaitable[Any]]
 #: What to ask the client before the work begins: `{key: (message, schema)}`, or a function of the inputs.
 Questions = Mapping[str, tuple[str, Mapping[str, Any] | None]]
@@ -36,6 +42,9 @@ Suggest = Callable[
     [str, Mapping[str, Any], Mapping[str, Any]], typing.Iterable[Any] | Awaitable[typing.Iterable[Any]]
 ]
 
+#: The key of a task, by its inputs; None for one that has none.
+ConcurrencyKey = Callable[[Mapping[str, Any]], str | None]
+
 #: Rules whose breach is told by the names of inputs alone.
 _NAMES_ONLY = ("required", "additionalProperties")
 _NAME = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
@@ -43,9 +52,13 @@ _MODES = {
     "task": get_args(TaskMode),
     "answer": get_args(AnswerMode),
     "asks": get_args(AsksMode),
+    "join": get_args(JoinMode),
+    "on_cancel": get_args(OnCancel),
     "isolation": get_args(Isolation),
     "result_kind": get_args(ResultKind),
 }
+#: What the settings say where a tool does not.
+_UNSAID = (("isolation", None), ("on_cancel", None))
 
 
 @dataclass
@@ -57,8 +70,12 @@ class ToolSpec:
     that, and else the task asks for them. With `requires_task_id` a call without `_meta.taskId` is
     refused. `asks` says who answers its questions: the client alone, which refuses if it cannot be asked,
     or anyone, for whom they wait then. `suggest` has the author's own values for arguments that are being
-    completed, by argument. `meta` is put into that of each task. Without `isolation` the app's setting
-    counts. `is_async` says whether it is an `async def`; None: whether `run` is.
+    completed, by argument. `join` says which call before it the same call joins, and `on_cancel` whether a
+    client that cancels a held call ends its task. `meta` is put into that of each task. Without `isolation`
+    or `on_cancel` the app's setting counts. `is_async` says whether it is an `async def`; None: whether
+    `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in a
+    minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
+    `max_running_per_key`, which is 1 if it is not said.
     """
 
     name: str
@@ -81,10 +98,16 @@ class ToolSpec:
     result_kind: ResultKind = "value"
     ask_first: AskFirst = None
     asks: AsksMode = "client"
+    join: JoinMode = "given-up"
+    on_cancel: OnCancel | None = None
     requires_task_id: bool = False
     suggest: Mapping[str, Suggest] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     is_async: bool | None = None
+    max_running: int | None = None
+    max_starts_per_minute: int | None = None
+    concurrency_key: ConcurrencyKey | None = None
+    max_running_per_key: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -92,7 +115,7 @@ class ToolSpec:
             raise ToolDefinitionError(tool_name=self.name, reason=reason)
         for option, allowed in _MODES.items():
             value = getattr(self, option)
-            if value not in allowed and (option, value) != ("isolation", None):
+            if value not in allowed and (option, value) not in _UNSAID:
                 reason = f"{option}={value!r} is not one of {', '.join(allowed)}"
                 raise ToolDefinitionError(tool_name=self.name, reason=reason)
         if not callable(self.estimate) and self.estimate is not None and hint(self.estimate, {}) is None:
@@ -102,6 +125,7 @@ class ToolSpec:
             self._check_cause(cause)
         #: The policy as each of its tasks keeps it.
         self.kept_retry = self.retry.kept
+        self._check_limits()
         if self.is_async is None:
             self.is_async = is_async(self.run)
         if self.ask_first is not None:
@@ -115,6 +139,47 @@ class ToolSpec:
     def queue_in(self, settings: Settings) -> str:
         """The queue of its tasks, where their caller names none. Tools that wait need no core each."""
         return self.queue or (self.is_async and settings.async_queue) or settings.default_queue
+
+    def _check_limits(self) -> None:
+        for option in ToolLimits.__slots__:
+            number = getattr(self, option)
+            if number is not None and (type(number) is not int or number < 1):
+                reason = f"{option}={number!r} is not a whole number from 1 on"
+                raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        if self.concurrency_key is not None and (
+            not callable(self.concurrency_key) or is_async(self.concurrency_key)
+        ):
+            reason = 'concurrency_key takes a function (not async) of the inputs: lambda a: a["repo"]'
+            raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        if self.concurrency_key is None and self.max_running_per_key is not None:
+            reason = "max_running_per_key needs a concurrency_key, which says what the key of a task is"
+            raise ToolDefinitionError(tool_name=self.name, reason=reason)
+        per_key = self.max_running_per_key or (1 if self.concurrency_key else None)
+        limits = ToolLimits(self.max_running, self.max_starts_per_minute, per_key)
+        #: What limits all its tasks together, as each of them keeps it.
+        self.limits = limits or None
+
+    def key_of(self, inputs: Mapping[str, Any]) -> str:
+        """Of which tasks at most `max_running_per_key` run: those with the same key. Empty for none.
+
+        Raises BadConcurrencyKey, which quotes nothing of the inputs.
+        """
+        if self.concurrency_key is None:
+            return ""
+        try:
+            key = self.concurrency_key(inputs)
+        except Exception as error:
+            reason = f"it raised {type(error).__name__}"
+            raise BadConcurrencyKey(tool_name=self.name, reason=reason) from error
+        if key is None:
+            return ""
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS:
+            what = f"a text of {len(key)} characters" if isinstance(key, str) else f"a {type(key).__name__}"
+            raise BadConcurrencyKey(tool_name=self.name, reason=f"it gave {what}")
+        json_text.encode(key, "The concurrency key")
+        if self.secrets and Redaction(inputs, self.secrets).text(key) != key:
+            return hashlib.sha256(key.encode()).hexdigest()[:16]  # it is shown to who waits for it
+        return key
 
     def _check_cause(self, cause: Any) -> None:
         fits = issubclass(cause, BaseException) if isinstance(cause, type) else callable(cause)

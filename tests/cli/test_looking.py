@@ -115,7 +115,7 @@ def test_artifacts_are_listed_and_fetched_and_checked(lab: Lab, worker: Worker) 
     kept.write_bytes(b"tampered!")
     spoilt = lab.run("artifacts", "get", task_id, "-o", "there")
     assert spoilt.returncode == 4
-    assert "has changed on disk" in spoilt.stderr
+    assert "has changed where it is kept" in spoilt.stderr
     assert list((lab.folder / "there").iterdir()) == []
 
 

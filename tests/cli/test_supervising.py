@@ -9,6 +9,7 @@ import pytest
 
 from backburner import __version__
 from backburner.engines.local import SupervisorLock
+from backburner.engines.local.intake import SOCKET
 from tests import services
 from tests.cli.conftest import Lab, Worker
 from tests.cli.test_handing_over import Detached, holder
@@ -51,6 +52,9 @@ def test_status_says_who_works_what_runs_and_who_waits_for_an_answer(lab: Lab, w
 def test_stop_lets_what_runs_finish_and_waits_for_it(lab: Lab) -> None:
     detached = Detached(lab)
     stopping = lab.start("stop", "-t", "lab.py")
+    takes_tasks = lab.folder / "lab.db.d" / SOCKET
+    # Else it may have nothing left to do, and be gone, before it is told to stop.
+    assert services.wait_until(lambda: not takes_tasks.exists())
     detached.gate.open()
     _, said = stopping.communicate(timeout=30)
     assert (stopping.returncode, f"pid {detached.process.pid} has ended" in said) == (0, True)

@@ -1,6 +1,7 @@
 """Settings from arguments, the environment and a file."""
 
 import dataclasses
+import re
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from backburner.config import (
     every_setting,
     variable,
 )
+from backburner.config.as_variables import as_variables
+from backburner.config.engines.slurm import SLURM_TABLES
 from backburner.errors import ConfigError
 from backburner.times import duration_s
 
@@ -93,15 +96,81 @@ def test_every_setting_has_a_variable() -> None:
     texts = {"queues": '{"cpu_standard": 3}', "mcp.client_patience": '{"a": "5s"}'}
     texts |= {"http.allowed_hosts": '["a"]', "mcp.task_tools": "false", "http.allow_anonymous": "true"}
     texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
-    texts |= {"async_queue": "io"}
+    texts |= {"async_queue": "io", "engine": "celery", "http.worker_door": "true"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {"supervisor.environment": "own", "mcp.client_result_bytes": '{"a": 7}'}
-    texts |= {"mcp.kept_headers": '["x-team"]'}
+    texts |= {"mcp.kept_headers": '["x-team"]', "limits.tools": '{"relax": 2}'}
+    texts |= {"mcp.client_result_tokens": '{"a": 7}', "mcp.on_cancel": "detach"}
     texts |= {"isolation.runners": "fresh", "isolation.no_new_privileges": "true"}
     texts |= {"isolation.network": "none", "isolation.files": "task", "isolation.writable": '["/srv"]'}
+    texts |= {"mcp.wake_chat": "claude-channel", "webhook.url": "https://lab.example/hook"}
+    texts |= {"webhook.secret": f"whsec_{'AAAA' * 8}", "webhook.states": '["failed"]'}
+    texts |= {"webhook.allowed_hosts": '["a"]', "webhook.allow_http": "true", "webhook.allow_private": "true"}
+    texts |= {f"{engine}.url": "redis://lab.example" for engine in ("dramatiq", "celery")}
+    texts |= {f"{engine}.namespace": "lab" for engine in ("dramatiq", "celery")}
+    texts |= {
+        "artifacts.url": "s3://lab",
+        "artifacts.endpoint": "https://s3.example",
+        "artifacts.links": "storage",
+    }
+    texts |= {"aws_batch.job_queue": '{"*": "a"}', "aws_batch.job_definition": '{"*": "a"}'}
+    texts |= {f"slurm.{table}": '{"*": "a"}' for table in SLURM_TABLES}
     given = load_from({variable(path): texts.get(path, "7") for path, _ in every_setting()})
     for path, _ in every_setting():
         assert value_of(given, path) != value_of(Settings(), path), path
+    assert load_from(as_variables(given)) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "setting"),
+    [
+        ({"url": "lab-artifacts"}, "artifacts.url"),
+        ({"url": "s3:///lab"}, "artifacts.url"),
+        ({"url": "file://lab/files"}, "artifacts.url"),
+        ({"url": "s3://lab", "endpoint": "minio.example"}, "artifacts.endpoint"),
+        ({"url": "file:///srv/lab", "links": "storage"}, "artifacts.links"),
+    ],
+)
+def test_a_place_for_artifacts_that_can_be_none_is_refused(given: dict[str, str], setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"write|set artifacts\.url") as refused:
+        Settings.load(arguments={"artifacts": given}, environment={})
+    assert refused.value.details["setting"] == setting
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "what_to_do"),
+    [
+        ({"url": "http://u:secret@lab.example"}, "url", "begins with redis://"),
+        ({"namespace": "our lab"}, "namespace", "for example lab"),
+        ({"max_processes": 0}, "max_processes", "at least 1"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["dramatiq", "celery"])
+def test_a_broker_s_settings_that_cannot_be_are_refused(
+    engine: str, given: dict[str, object], setting: str, what_to_do: str
+) -> None:
+    with pytest.raises(ConfigError, match=what_to_do) as refused:
+        load({engine: given})
+    assert refused.value.details["setting"] == f"{engine}.{setting}"
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "what_to_do"),
+    [
+        ({"url": "https://lab.example"}, "webhook.secret", "such as these new ones: whsec_"),
+        ({"url": "https://lab.example", "secret": "whsec_AAAA"}, "webhook.secret", "24 to 64 random bytes"),
+        ({"url": "lab.example/hook"}, "webhook.url", "https://lab.example/hook"),
+        ({"url": "https://ann:pw@lab.example"}, "webhook.url", "would not be sent"),
+        ({"states": ["running"]}, "webhook.states", "the ends are succeeded"),
+    ],
+)
+def test_a_webhook_that_could_not_be_sent_is_refused_with_what_to_write(
+    given: dict[str, Any], setting: str, what_to_do: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(what_to_do)) as refused:
+        load({"webhook": given})
+    assert refused.value.details["setting"] == setting
 
 
 def test_variables_that_are_no_settings_are_passed_over() -> None:

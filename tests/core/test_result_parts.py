@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backburner.artifacts.folder import OwnFolder
 from backburner.folders import tasks_folder
 from backburner.mcp.links import media_type
 from backburner.result_parts import kept_in_parts, put_back, shortened, stand_in
@@ -66,7 +67,7 @@ def test_a_part_is_a_file_with_its_type_and_comes_back_as_it_was(
     (part,) = kept.artifacts.values()
     assert (part.name, media_type(part)) == (name, kind)
     assert len(json.dumps(small)) < 500
-    assert put_back(small, kept.artifacts, kept.data_dir) == result
+    assert put_back(small, kept.artifacts, OwnFolder(tasks_folder(kept.data_dir))) == result
 
 
 def test_the_largest_go_first_and_no_more_than_must(kept: Kept) -> None:
@@ -84,6 +85,9 @@ def test_what_stands_for_a_result_keeps_what_is_small_in_it() -> None:
     shown = stand_in(result, json.dumps(result), "call_tool_result", size_bytes=7)
     assert shown["said"] == {"success": True, "messages": said["messages"]}
     assert shown["rest"] == {"content": shortened(blocks), "_meta": {"a": 1}, "isError": False}
-    assert [len(block.get("text", "")) for block in shown["rest"]["content"]] == [2000, 0]
+    head, _, tail = shown["rest"]["content"]
+    assert head["text"] == "z" * 2000
+    assert "left out" in tail["text"]
+    assert tail["text"].endswith("end")
     assert stand_in(said, json.dumps(said), "value")["said"] == shown["said"]
-    assert stand_in(None, "null", "value") == {"preview": "null", "truncated": True}
+    assert stand_in(None, "null", "value") == {"preview": "null", "tail": "", "truncated": True}

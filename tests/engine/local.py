@@ -10,7 +10,6 @@ import psutil
 
 from backburner import Backburner
 from backburner.engines.local import SupervisorLock
-from backburner.folders import tasks_folder
 from backburner.service import TaskService
 from backburner.task import Task
 from backburner.testing.engine.base import PATIENCE_S, Work, eventually
@@ -76,8 +75,8 @@ class Client(Work):
 
     def __init__(self, app: Backburner) -> None:
         super().__init__(app)
-        folder = tasks_folder(app.data_dir)
-        self.service = TaskService(app.store, app.tools, app.settings, target=app.target, tasks_folder=folder)
+        remove = app.artifacts.remove
+        self.service = TaskService(app.store, app.tools, app.settings, target=app.target, remove_files=remove)
 
     def close(self) -> None:
         self.service.close()

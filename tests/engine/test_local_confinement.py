@@ -17,7 +17,6 @@ from backburner import Backburner
 from backburner.engines.local import landlock
 from backburner.engines.local.isolation import network_missing
 from backburner.errors import ArtifactNotFound, ConfigError, NotConfined
-from backburner.folders import artifact_file
 from backburner.lifecycle import State
 from backburner.task import Task
 from tests.engine import confined_app
@@ -132,9 +131,9 @@ def test_no_file_of_another_task_is_given_out_through_a_link(start: Start) -> No
     linked = local.run_as("bob", "keep_link", target=str(kept_file(local, kept.result)))
     (of_alice,) = local.service.artifacts(kept.task_id, owner="alice")
     (of_bob,) = local.service.artifacts(linked.task_id, owner="bob")
-    assert artifact_file(local.app.data_dir, of_alice).read_text() == "mine"
+    assert local.app.artifacts.read(of_alice) == b"mine"
     with pytest.raises(ArtifactNotFound):
-        artifact_file(local.app.data_dir, of_bob)
+        local.app.artifacts.read(of_bob)
 
 
 @needs_root

@@ -45,7 +45,9 @@ def pending_signals(pid: int) -> int:
     return int(status.partition("ShdPnd:")[2].split()[0], 16)
 
 
-def test_a_killed_runner_s_task_runs_again_at_once(local: Local, tmp_path: Path) -> None:
+def test_a_killed_runner_s_task_runs_again_at_once(start_local: StartLocal, tmp_path: Path) -> None:
+    # Nobody else says anything for so long that the test would be over.
+    local = start_local(supervisor={"heartbeat_s": 120, "lease_grace_s": 600})
     task_id = begin(local, folder=str(tmp_path))
     kill(local.runner_of(task_id))
     local.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
@@ -222,6 +224,21 @@ def test_sigterm_hands_back_what_is_not_over_in_the_grace_time(start_local: Star
     task_id = begin(local, "sleep", seconds=600)
     supervisor = local.supervisor()
     supervisor.send_signal(signal.SIGTERM)
+    supervisor.wait(10)
+    task = local.store.get(task_id)
+    assert (task.state, task.failures) == (State.QUEUED, 0)
+    assert local.trail(task_id) == ["submit", "claim", "start", "hand_back"]
+
+
+def test_a_runner_that_is_ended_together_with_its_supervisor_hands_its_task_back(local: Local) -> None:
+    local.app.engine.stop()
+    task_id = begin(local, "sleep", seconds=600)
+    supervisor, runner = local.supervisor(), local.runner_of(task_id)
+    supervisor.suspend()  # so that it hears of both at once
+    runner.terminate()
+    eventually(lambda: not is_alive(runner.pid))
+    supervisor.terminate()
+    supervisor.resume()
     supervisor.wait(10)
     task = local.store.get(task_id)
     assert (task.state, task.failures) == (State.QUEUED, 0)

@@ -57,10 +57,10 @@ def test_a_new_client_finds_the_task_of_a_killed_one(
             found = await peer.tool("list_tasks")
             assert [task["task_id"] for task in found["tasks"]] == [task_id]
             # One call waits no longer than the server thinks that its client does.
-            while not (waited := await peer.tool("wait_for_task", task_id=task_id, timeout_s=30))["finished"]:
+            while not (await peer.tool("wait_for_task", task_id=task_id, timeout_s=30))["finished"]:
                 pass
             result: dict[str, Any] = await peer.tool("get_task_result", task_id=task_id)
-            return {**waited, **result}
+            return {**await peer.tool("get_task_status", task_id=task_id), **result}
 
     found = asyncio.run(asyncio.wait_for(find_and_wait(), 60))
     assert (found["state"], found["result"]) == ("succeeded", "slow done n=150")

@@ -93,8 +93,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     settings = {
         "supervisor__idle_exit_s": "0",
         "mcp__patience_s": "0.5",
+        "mcp__join_window_s": "0",  # all these clients make the same calls
         "mcp__client_patience": '{"impatient-host": "0.5s"}',
         "mcp__client_result_bytes": '{"small-host": 100000}',
+        "mcp__client_result_tokens": '{"a-program": "any"}',
     }
     deployment = Deployment(tmp_path_factory.mktemp("typed"), (SERVER,), settings)
     with serving(deployment) as url:
@@ -169,10 +171,13 @@ def test_over_http_what_the_schema_promises_is_whole_and_the_rest_fits_into_one_
     model = programs.outcome(client, "model", name="over-http")
     assert model.get("isError") is False, model
     assert model["structured"]["steps"] == list(range(150_000))
-    about, beginning, link = model["content"]
+    about, beginning, end, link = model["content"]
+    assert re.search(r"Its shape: \{content: .*steps: \[150000 × number\]", about["text"])
     address = next(line for line in about["text"].splitlines() if line.startswith("task://"))
     assert re.fullmatch(r"task://tsk_\w+/result\?offset=0&length=65536", address)
     assert beginning["text"].startswith('{"energy":-1.5,"steps":[0,1,2')
+    assert end["text"].startswith("[… about ")
+    assert end["text"].endswith('149999],"notes":"well"}')
     assert address.startswith(link["uri"])
     assert programs.outcome(client, "text", name="over-http")["structured"] == {"result": "x" * 1_000_000}
     _has_linked_image(programs.outcome(client, "image", name="over-http"))
@@ -182,9 +187,10 @@ def test_over_http_what_the_schema_promises_is_whole_and_the_rest_fits_into_one_
 def test_a_client_that_takes_less_gets_a_preview_and_links(programs: Programs, client: str) -> None:
     _has_linked_image(programs.outcome(client, "image", name="small-host"))
     untyped = programs.outcome(client, "untyped", name="small-host")
-    about, beginning, link = untyped["content"]
+    about, beginning, end, link = untyped["content"]
     assert "200" in about["text"]
     assert beginning == {"type": "text", "text": "x" * 2000}
+    assert end["text"].endswith("]\n" + "x" * 1000)
     assert (link["type"], link["mimeType"]) == ("resource_link", "application/json")
 
 

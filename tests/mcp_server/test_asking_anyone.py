@@ -9,6 +9,7 @@ import pytest
 
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect
+from tests.mcp_server.lasting import Lasting
 
 pytestmark = pytest.mark.slow
 
@@ -16,10 +17,8 @@ ADA = {"name": "Ada"}
 
 
 @pytest.fixture(params=["own", "mcpserver"])
-def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    script = Path(__file__).with_name("anyone_server.py")
-    settings, variables = {"mcp__patience_s": "60"}, {"SERVER_KIND": request.param}
-    with Deployment(tmp_path, (script,), settings, variables) as made:
+def deployment(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    with lasting.deployment(Path(__file__).with_name("anyone_server.py"), request.param) as made:
         yield made
 
 
@@ -32,7 +31,7 @@ async def test_a_client_that_cannot_be_asked_gets_a_handle_and_its_model_can_ans
         text = "\n".join(block["text"] for block in handed_out["content"])
         assert "Who books?" in text
         assert "answer_task" in text
-        (task,) = (await peer.tool("list_tasks"))["tasks"]
+        (task,) = (await peer.tool("list_tasks", limit=1))["tasks"]
         waiting = await peer.tool("wait_for_task", task_id=task["task_id"])
         assert (waiting["state"], len(waiting["questions"])) == ("input_required", 1)
         wrong = await peer.call("answer_task", {"task_id": task["task_id"], "content": {"name": 3}})
@@ -64,15 +63,12 @@ async def test_a_model_cannot_answer_for_a_client_that_is_asked_alone(deployment
     async with connect(deployment.stdio(), "2025", tasks=False, elicit=None) as peer:
         refused = await peer.call("confirm")
         assert refused["content"][0]["text"] == "cancel"
-        (task,) = (await peer.tool("list_tasks"))["tasks"]
+        (task,) = (await peer.tool("list_tasks", limit=1))["tasks"]
         answered = await peer.call("answer_task", {"task_id": task["task_id"]})
         assert "asks its client" in answered["content"][0]["text"]
 
 
-async def test_servers_without_such_tools_list_no_tool_for_answers(tmp_path: Path) -> None:
-    from tests.mcp_server.harness import deploy
-
-    with deploy(tmp_path) as plain:
-        async with connect(plain.stdio(), "2025", tasks=False) as peer:
-            listed = await peer.request("tools/list")
+async def test_servers_without_such_tools_list_no_tool_for_answers(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
+        listed = await peer.request("tools/list")
     assert "answer_task" not in {tool["name"] for tool in listed["tools"]}

@@ -11,6 +11,7 @@ import pytest
 from backburner.stores import open_store
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect
+from tests.mcp_server.lasting import Lasting
 
 pytestmark = pytest.mark.slow
 
@@ -18,8 +19,8 @@ SERVER = Path(__file__).with_name("raising_attached.py")
 
 
 @pytest.fixture(params=["mcpserver", "fastmcp"])
-def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    with Deployment(tmp_path, (SERVER,), {"mcp__patience_s": "60"}, {"SERVER_KIND": request.param}) as made:
+def deployment(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    with lasting.deployment(SERVER, request.param) as made:
         yield made
 
 

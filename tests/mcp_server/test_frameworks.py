@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from backburner.mcp.sdk import is_fastmcp, server_in_fastmcp
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, Peer, connect, make_app
+from tests.mcp_server.lasting import Lasting
 from tests.services import until
 
 pytestmark = pytest.mark.slow
@@ -22,14 +23,15 @@ PAIRS = [(kind, transport) for kind in KINDS for transport in TRANSPORTS]
 
 
 @contextlib.asynccontextmanager
-async def client_of(deployment: Deployment, transport: str, era: str, **options: Any) -> AsyncIterator[Peer]:
+async def client_of(
+    lasting: Lasting, deployment: Deployment, transport: str, era: str, **options: Any
+) -> AsyncIterator[Peer]:
     if transport == "stdio":
         async with connect(deployment.stdio(), era, **options) as peer:
             yield peer
     elif transport == "http":
-        with deployment.http() as server:
-            async with connect(server.url, era, **options) as peer:
-                yield peer
+        async with connect(lasting.url(deployment), era, **options) as peer:
+            yield peer
     else:
         with deployment.app(make_app) as app:
             served = app.mcp_server()
@@ -43,9 +45,11 @@ def text_of(result: dict[str, Any]) -> str:
     return text
 
 
-@pytest.mark.parametrize(("deployment", "transport"), PAIRS[::2], indirect=["deployment"])
-async def test_a_client_of_2026_runs_slow_tools_as_tasks(deployment: Deployment, transport: str) -> None:
-    async with client_of(deployment, transport, "2026") as peer:
+@pytest.mark.parametrize(("shared", "transport"), PAIRS[::2], indirect=["shared"])
+async def test_a_client_of_2026_runs_slow_tools_as_tasks(
+    lasting: Lasting, shared: Deployment, transport: str
+) -> None:
+    async with client_of(lasting, shared, transport, "2026") as peer:
         done = await peer.poll(await peer.start("slow", {"n": 3}))
         assert (done["status"], text_of(done["result"])) == ("completed", "slow done n=3")
 
@@ -71,9 +75,11 @@ async def test_a_client_of_2026_runs_slow_tools_as_tasks(deployment: Deployment,
         assert (late["status"], late["error"]["code"]) == ("failed", -32603)
 
 
-@pytest.mark.parametrize(("deployment", "transport"), PAIRS[1::2], indirect=["deployment"])
-async def test_a_client_of_2025_runs_slow_tools_as_tasks(deployment: Deployment, transport: str) -> None:
-    async with client_of(deployment, transport, "2025") as peer:
+@pytest.mark.parametrize(("shared", "transport"), PAIRS[1::2], indirect=["shared"])
+async def test_a_client_of_2025_runs_slow_tools_as_tasks(
+    lasting: Lasting, shared: Deployment, transport: str
+) -> None:
+    async with client_of(lasting, shared, transport, "2025") as peer:
         slow = await peer.start("slow", {"n": 3})
         result = await peer.request("tasks/result", {"taskId": slow})
         assert text_of(result) == "slow done n=3"
@@ -101,7 +107,7 @@ async def test_a_client_of_2025_runs_slow_tools_as_tasks(deployment: Deployment,
 
 
 @pytest.mark.parametrize(
-    ("deployment", "era"),
+    ("shared", "era"),
     [
         ("own", "2025"),
         ("lowlevel", "2026"),
@@ -109,10 +115,12 @@ async def test_a_client_of_2025_runs_slow_tools_as_tasks(deployment: Deployment,
         ("mcpserver", "2026"),
         ("fastmcp", "2026"),
     ],
-    indirect=["deployment"],
+    indirect=["shared"],
 )
-async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: Deployment, era: str) -> None:
-    async with client_of(deployment, "stdio", era, tasks=False) as peer:
+async def test_a_client_without_tasks_gets_the_result_in_the_call(
+    lasting: Lasting, shared: Deployment, era: str
+) -> None:
+    async with client_of(lasting, shared, "stdio", era, tasks=False) as peer:
         assert text_of(await peer.call("slow", {"n": 2})) == "slow done n=2"
         held = await peer.client.call_tool("ask", {})
         assert held.content[0].text == "Hello, Ada!"  # type: ignore[union-attr]
@@ -123,7 +131,7 @@ async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: De
         handle = await peer.call("quick_handle", meta={"async": True})
         assert handle["isError"] is False
         job_id = handle["data"]["job_id"]
-        typed = deployment.variables["SERVER_KIND"] in ("mcpserver", "fastmcp")
+        typed = shared.variables["SERVER_KIND"] in ("mcpserver", "fastmcp")
         assert ("structuredContent" in handle) is not typed
         assert handle["_meta" if typed else "structuredContent"]["data"] == handle["data"]
         assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=20))["finished"] is True
@@ -133,9 +141,9 @@ async def test_a_client_without_tasks_gets_the_result_in_the_call(deployment: De
         )
 
 
-@pytest.mark.parametrize("deployment", ["lowlevel", "mcpserver", "fastmcp"], indirect=True)
-async def test_the_server_s_other_tools_stay_as_they_are(deployment: Deployment) -> None:
-    async with client_of(deployment, "http", "2026") as peer:
+@pytest.mark.parametrize("shared", ["lowlevel", "mcpserver", "fastmcp"], indirect=True)
+async def test_the_server_s_other_tools_stay_as_they_are(lasting: Lasting, shared: Deployment) -> None:
+    async with client_of(lasting, shared, "http", "2026") as peer:
         listed = (await peer.request("tools/list"))["tools"]
         assert listed[0]["name"] == "fast"
         assert text_of(await peer.call("fast", {"x": 7})) == "fast 7"

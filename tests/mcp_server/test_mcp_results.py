@@ -15,6 +15,7 @@ import pytest
 
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, Peer, connect
+from tests.mcp_server.lasting import Lasting
 from tests.mcp_server.outcome_server import SAID, result
 
 SCRIPT = Path(__file__).with_name("outcome_server.py")
@@ -24,10 +25,14 @@ WELL = result(True).to_dict()
 
 
 @pytest.fixture
-def outcomes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    kind = getattr(request, "param", "own")
-    with Deployment(tmp_path, (SCRIPT,), {"mcp__patience_s": "60"}, {"SERVER_KIND": kind}) as made:
+def outcomes(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    with lasting.deployment(SCRIPT, getattr(request, "param", "own")) as made:
         yield made
+
+
+@pytest.fixture
+def server(lasting: Lasting, outcomes: Deployment) -> str:
+    return lasting.url(outcomes)
 
 
 def body_of(result: dict[str, Any]) -> Any:
@@ -68,21 +73,20 @@ async def test_a_failure_is_one_on_each_framework_however_it_is_said(outcomes: D
         assert (await task_of(peer, "ordinary"))["state"] == "succeeded"
 
 
-async def test_a_failure_is_completed_with_an_error_in_2026(outcomes: Deployment) -> None:
-    with outcomes.http() as server:
-        async with connect(server.url, "2026") as peer:
-            done = await peer.poll(await peer.start("copy"))
-            assert done["status"] == "completed"
-            assert done["result"]["isError"] is True
-            assert done["result"]["structuredContent"] == SAID
-            assert done["result"]["content"][0]["text"] == TEXT
-            well = await peer.poll(await peer.start("copy", {"well": True}))
-            assert well["result"]["isError"] is False
-            assert well["result"]["structuredContent"] == WELL
+async def test_a_failure_is_completed_with_an_error_in_2026(server: str) -> None:
+    async with connect(server, "2026") as peer:
+        done = await peer.poll(await peer.start("copy"))
+        assert done["status"] == "completed"
+        assert done["result"]["isError"] is True
+        assert done["result"]["structuredContent"] == SAID
+        assert done["result"]["content"][0]["text"] == TEXT
+        well = await peer.poll(await peer.start("copy", {"well": True}))
+        assert well["result"]["isError"] is False
+        assert well["result"]["structuredContent"] == WELL
 
 
-async def test_a_failure_is_failed_in_2025(outcomes: Deployment) -> None:
-    async with connect(outcomes.stdio(), "2025") as peer:
+async def test_a_failure_is_failed_in_2025(server: str) -> None:
+    async with connect(server, "2025") as peer:
         task_id = await peer.start("copy_async")
         assert (await peer.poll(task_id))["status"] == "failed"
         told = await peer.request("tasks/result", {"taskId": task_id})
@@ -90,9 +94,9 @@ async def test_a_failure_is_failed_in_2025(outcomes: Deployment) -> None:
         assert told["structuredContent"] == SAID
 
 
-async def test_behind_a_handle_it_is_the_result_itself(outcomes: Deployment) -> None:
+async def test_behind_a_handle_it_is_the_result_itself(server: str) -> None:
     # Who polls is told of jobs, in notifications that the protocol itself does not have.
-    async with connect(outcomes.stdio(), "2025", tasks=False, check=False) as peer:
+    async with connect(server, "2025", tasks=False, check=False) as peer:
         for well, said in ((False, SAID), (True, WELL)):
             job_id = (await peer.call("copy_later", {"well": well}))["structuredContent"]["data"]["job_id"]
             await peer.tool("wait_for_task", task_id=job_id, timeout_s=50)
@@ -116,7 +120,7 @@ def test_the_error_has_the_details_and_the_command_line_says_that_it_failed(
     failed = backburner("call", "copy")
     assert failed.returncode == 1, failed.stderr
     assert "2 files were not copied" in failed.stderr
-    (task,) = json.loads(backburner("ls", "--json").stdout)["tasks"]
+    (task,) = json.loads(backburner("ls", "--limit", "1", "--json").stdout)["tasks"]
     shown = json.loads(backburner("show", task["task_id"], "--json").stdout)
     error = shown["error"]
     assert (error["message"], error["details"]) == (TEXT, DETAILS)
@@ -127,17 +131,18 @@ def test_the_error_has_the_details_and_the_command_line_says_that_it_failed(
     assert json.loads(well.stdout)["result"] == WELL
 
 
-async def test_it_is_tried_again_as_any_failure_of_the_tool_is(outcomes: Deployment) -> None:
-    async with connect(outcomes.stdio(), "2025", tasks=False) as peer:
+async def test_it_is_tried_again_as_any_failure_of_the_tool_is(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
         for name, attempt in (("third_time", 3), ("any_failure", 2)):
             task = await task_of(peer, name)
-            assert (task["state"], task["attempt"]) == ("succeeded", attempt)
-            assert task["result"]["data"] == {"attempt": attempt}
-        assert (await task_of(peer, "copy"))["attempt"] == 1
+            assert (task["state"], task["result"]["data"]) == ("succeeded", {"attempt": attempt})
+            assert (await peer.tool("get_task_status", task_id=task["task_id"]))["attempt"] == attempt
+        task = await task_of(peer, "copy")
+        assert (await peer.tool("get_task_status", task_id=task["task_id"]))["attempt"] == 1
 
 
-async def test_secrets_stay_secret_and_much_data_is_kept_as_an_artifact(outcomes: Deployment) -> None:
-    async with connect(outcomes.stdio(), "2025", tasks=False) as peer:
+async def test_secrets_stay_secret_and_much_data_is_kept_as_an_artifact(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
         told = await peer.call("tell_secret", {"key": "s3cr3t-key"})
         assert told["isError"] is True
         assert "s3cr3t-key" not in json.dumps(told)
@@ -153,8 +158,8 @@ async def test_secrets_stay_secret_and_much_data_is_kept_as_an_artifact(outcomes
         assert "messages" in crooked["error"]["message"]
 
 
-async def test_a_preview_of_much_data_leaves_the_tool_its_own_word(outcomes: Deployment) -> None:
-    async with connect(outcomes.stdio(), "2025", tasks=False) as peer:
+async def test_a_preview_of_much_data_leaves_the_tool_its_own_word(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
         told = await peer.call("plenty")
         said = told["structuredContent"]
         assert (told["isError"], said["success"]) == (False, True)
@@ -168,17 +173,17 @@ async def test_a_preview_of_much_data_leaves_the_tool_its_own_word(outcomes: Dep
         assert polled["data"]["result"]["messages"] == said["messages"]
 
 
-def test_the_example_of_the_guide(outcomes: Deployment, tmp_path: Path) -> None:
+def test_the_example_of_the_guide(deployment: Deployment, tmp_path: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
     (code,) = re.findall(r"```python\n([^`]*MCPResult[^`]*)```", guide)
     app = tmp_path / "backup.py"
     app.write_text(code)
-    well = run(outcomes, app, "call", "back_up", 'folders:=["/home"]', "--json")
+    well = run(deployment, app, "call", "back_up", 'folders:=["/home"]', "--json")
     assert json.loads(well.stdout)["result"] == {
         "success": True,
         "data": {"done": ["/home"]},
         "messages": [{"type": "info", "text": "1 of 1 folders"}, {"type": "success", "text": "All is safe"}],
     }
-    failed = run(outcomes, app, "call", "back_up", 'folders:=["/home", "/proc"]', "--json")
+    failed = run(deployment, app, "call", "back_up", 'folders:=["/home", "/proc"]', "--json")
     assert failed.returncode == 1
     assert json.loads(failed.stdout)["error"]["message"] == "/proc cannot be backed up"

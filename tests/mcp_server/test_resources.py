@@ -12,54 +12,54 @@ from mcp.shared.exceptions import MCPError
 
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect, make_app
+from tests.mcp_server.lasting import Lasting
 
 
-async def test_a_large_result_comes_as_preview_and_can_be_read_whole(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        async with connect(server.url, "2026") as peer, httpx2.AsyncClient() as http:
-            done = await peer.poll(await peer.start("big", {"size": 300_000}))
-            result, task_id = done["result"], done["taskId"]
-            shown = result["structuredContent"]
-            assert shown["truncated"] is True
-            assert len(json.dumps(result)) < 40_000
-            links = {block["uri"]: block for block in result["content"] if block["type"] == "resource_link"}
-            assert f"task://{task_id}/result" in links
-            lines = result["content"][0]["text"].splitlines()
-            assert f"task://{task_id}/result?offset=0&length=65536" in lines
-            assert shown["download_url"] in lines
+async def test_a_large_result_comes_as_preview_and_can_be_read_whole(server: str) -> None:
+    async with connect(server, "2026") as peer, httpx2.AsyncClient() as http:
+        done = await peer.poll(await peer.start("big", {"size": 300_000}))
+        result, task_id = done["result"], done["taskId"]
+        shown = result["structuredContent"]
+        assert shown["truncated"] is True
+        assert len(json.dumps(result)) < 40_000
+        links = {block["uri"]: block for block in result["content"] if block["type"] == "resource_link"}
+        assert f"task://{task_id}/result" in links
+        lines = result["content"][0]["text"].splitlines()
+        assert f"task://{task_id}/result?offset=0&length=65536" in lines
+        assert shown["download_url"] in lines
 
-            text, offset = "", 0
-            while True:
-                read = await peer.request(
-                    "resources/read", {"uri": f"task://{task_id}/result?offset={offset}&length=250001"}
-                )
-                (part,) = read["contents"]
-                text += part["text"]
-                offset += part["_meta"]["length"]
-                if offset == part["_meta"]["size"]:
-                    break
-            assert json.loads(text) == "é" * 300_000
+        text, offset = "", 0
+        while True:
+            read = await peer.request(
+                "resources/read", {"uri": f"task://{task_id}/result?offset={offset}&length=250001"}
+            )
+            (part,) = read["contents"]
+            text += part["text"]
+            offset += part["_meta"]["length"]
+            if offset == part["_meta"]["size"]:
+                break
+        assert json.loads(text) == "é" * 300_000
 
-            downloaded = await http.get(shown["download_url"])
-            assert downloaded.json() == "é" * 300_000
-            assert downloaded.headers["content-security-policy"].startswith("sandbox")
-            assert downloaded.headers["content-disposition"].startswith("attachment")
-            part_of_it = await http.get(shown["download_url"], headers={"Range": "bytes=0-9"})
-            assert (part_of_it.status_code, len(part_of_it.content)) == (206, 10)
+        downloaded = await http.get(shown["download_url"])
+        assert downloaded.json() == "é" * 300_000
+        assert downloaded.headers["content-security-policy"].startswith("sandbox")
+        assert downloaded.headers["content-disposition"].startswith("attachment")
+        part_of_it = await http.get(shown["download_url"], headers={"Range": "bytes=0-9"})
+        assert (part_of_it.status_code, len(part_of_it.content)) == (206, 10)
 
-            answer = await peer.tool("get_task_result", task_id=task_id)
-            by_name = {artifact["name"]: artifact for artifact in answer["artifacts"]}
-            data = (await http.get(by_name["data.bin"]["download_url"])).content
-            assert data == b"\x00\x01" * 1000
-            forged = by_name["data.bin"]["download_url"].replace("token=", "token=x")
-            assert (await http.get(forged)).status_code == 404
-            other = by_name["data.bin"]["download_url"].partition("?")[2]
-            swapped = by_name["result.json"]["download_url"].partition("?")[0] + "?" + other
-            assert (await http.get(swapped)).status_code == 404
+        answer = await peer.tool("get_task_result", task_id=task_id)
+        by_name = {artifact["name"]: artifact for artifact in answer["artifacts"]}
+        data = (await http.get(by_name["data.bin"]["download_url"])).content
+        assert data == b"\x00\x01" * 1000
+        forged = by_name["data.bin"]["download_url"].replace("token=", "token=x")
+        assert (await http.get(forged)).status_code == 404
+        other = by_name["data.bin"]["download_url"].partition("?")[2]
+        swapped = by_name["result.json"]["download_url"].partition("?")[0] + "?" + other
+        assert (await http.get(swapped)).status_code == 404
 
 
-async def test_artifacts_and_logs_are_resources_and_nobody_else_s(deployment: Deployment) -> None:
-    with deployment.app(make_app) as app:
+async def test_artifacts_and_logs_are_resources_and_nobody_else_s(shared: Deployment) -> None:
+    with shared.app(make_app) as app:
         async with connect(app.mcp_server(), "2025") as peer:
             task_id = await peer.start("big", {"size": 10})
             await peer.poll(task_id)
@@ -118,28 +118,30 @@ NAMES = (
 )
 
 
-async def test_an_artifact_of_any_name_can_be_read_by_each_of_its_links(guarded: Deployment) -> None:
-    with guarded.http() as server:
-        async with connect(server.url, "2025") as peer, httpx2.AsyncClient() as http:
-            for name in NAMES:
-                task = await peer.tool("submit_task", tool_name="keep", inputs={"name": name})
-                done = await peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60)
-                (artifact,) = done["artifacts"]
-                assert artifact["name"] == name
-                downloaded = await http.get(artifact["download_url"])
-                assert (downloaded.status_code, downloaded.content) == (200, b"kept"), name
-                for uri in (artifact["resource"], unquote(artifact["resource"]).partition("?")[0]):
-                    (part,) = (await peer.request("resources/read", {"uri": uri}))["contents"]
-                    kept = part["text"].encode() if "text" in part else base64.b64decode(part["blob"])
-                    assert kept == b"kept", uri
-
-
-async def test_a_file_that_leads_out_of_the_task_s_folder_is_not_found(guarded: Deployment) -> None:
-    with guarded.http() as server:
-        async with connect(server.url, "2025") as peer, httpx2.AsyncClient() as http:
-            task = await peer.tool("submit_task", tool_name="lead_out")
+async def test_an_artifact_of_any_name_can_be_read_by_each_of_its_links(
+    lasting: Lasting, shared_guarded: Deployment
+) -> None:
+    async with connect(lasting.url(shared_guarded), "2025") as peer, httpx2.AsyncClient() as http:
+        for name in NAMES:
+            task = await peer.tool("submit_task", tool_name="keep", inputs={"name": name})
             done = await peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60)
             (artifact,) = done["artifacts"]
-            assert (await http.get(artifact["download_url"])).status_code == 404
-            with pytest.raises(MCPError, match="Resource not found"):
-                await peer.request("resources/read", {"uri": artifact["resource"]})
+            assert artifact["name"] == name
+            downloaded = await http.get(artifact["download_url"])
+            assert (downloaded.status_code, downloaded.content) == (200, b"kept"), name
+            for uri in (artifact["resource"], unquote(artifact["resource"]).partition("?")[0]):
+                (part,) = (await peer.request("resources/read", {"uri": uri}))["contents"]
+                kept = part["text"].encode() if "text" in part else base64.b64decode(part["blob"])
+                assert kept == b"kept", uri
+
+
+async def test_a_file_that_leads_out_of_the_task_s_folder_is_not_found(
+    lasting: Lasting, shared_guarded: Deployment
+) -> None:
+    async with connect(lasting.url(shared_guarded), "2025") as peer, httpx2.AsyncClient() as http:
+        task = await peer.tool("submit_task", tool_name="lead_out")
+        done = await peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60)
+        (artifact,) = done["artifacts"]
+        assert (await http.get(artifact["download_url"])).status_code == 404
+        with pytest.raises(MCPError, match="Resource not found"):
+            await peer.request("resources/read", {"uri": artifact["resource"]})

@@ -6,8 +6,8 @@ import pytest
 
 from backburner.config import McpSettings, Settings
 from backburner.errors import ConfigError
-from backburner.mcp.patience import gives_up
-from backburner.mcp.showing import Client, most_bytes
+from backburner.mcp.patience import Patience
+from backburner.mcp.showing import Client, most_bytes, most_tokens
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,21 @@ from backburner.mcp.showing import Client, most_bytes
 )
 def test_the_largest_result_is_by_client(client: Client, settings: McpSettings, largest: int | None) -> None:
     assert most_bytes(client, Settings(mcp=settings)) == largest
+
+
+@pytest.mark.parametrize(
+    ("client", "settings", "longest"),
+    [
+        (Client(), McpSettings(), 20_000),
+        (Client("anybody"), McpSettings(result_tokens=7), 7),
+        (Client("anybody"), McpSettings(result_tokens=0), None),
+        (Client("Host", "2.1"), McpSettings(client_result_tokens={"host@1.*": 1, "host@2.*": "any"}), None),
+        (Client("backburner-client"), McpSettings(), None),
+        (Client("backburner-client"), McpSettings(client_result_tokens={"backburner*": 5}), 5),
+    ],
+)
+def test_the_longest_result_is_by_client(client: Client, settings: McpSettings, longest: int | None) -> None:
+    assert most_tokens(client, Settings(mcp=settings)) == longest
 
 
 def test_the_table_is_read_from_the_environment_and_checked() -> None:
@@ -50,4 +65,4 @@ def test_the_table_is_read_from_the_environment_and_checked() -> None:
 def test_a_client_gives_up_if_its_own_name_says_so(
     name: str, version: str, settings: McpSettings, known: bool
 ) -> None:
-    assert gives_up(name, version, Settings(mcp=settings)) is known
+    assert Patience(Settings(mcp=settings)).is_known_to_give_up(Client(name, version)) is known

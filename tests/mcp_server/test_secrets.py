@@ -6,10 +6,10 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mcp.shared.exceptions import MCPError
 
 from tests.deployment import Deployment
@@ -21,46 +21,53 @@ SECRET = 'hunter2-"weak"\n' + "it goes on for so long that whoever quotes it cut
 PARTS = ("hunter2", "it goes on for so", "in the middle")
 
 
-async def everything_said(guarded: Deployment, task_id: str) -> str:
-    """All that a client, an operator and a host that reads files can see of a task."""
-    said: list[Any] = []
+async def everything_said(guarded: Deployment, task_ids: Sequence[str]) -> dict[str, str]:
+    """All that a client, an operator and a host that reads files can see of each task."""
+    said: dict[str, list[Any]] = {task_id: [] for task_id in task_ids}
     async with connect(guarded.stdio(), "2025", check=False) as peer:
-        said.append(await peer.tool("wait_for_task", task_id=task_id, timeout_s=60))
-        said.append(await peer.tool("list_tasks"))
-        said.append(await peer.request("tasks/get", {"taskId": task_id}))
-        said.append(await peer.request("resources/read", {"uri": f"task://{task_id}/result"}))
-        try:
-            said.append(await peer.request("tasks/result", {"taskId": task_id}))
-        except MCPError as error:
-            said.append([error.message, error.data])
-        said.append(list(peer.wire.notifications))
-    for verb in (["show", task_id], ["show", task_id, "--json"], ["ls"], ["result", task_id]):
-        command = [sys.executable, "-m", "backburner.cli", *verb, "-t", str(SCRIPT)]
-        ran = await asyncio.to_thread(
-            subprocess.run, command, env=guarded.environment, capture_output=True, text=True, check=False
-        )
-        said += [ran.stdout, ran.stderr]
-    said += [path.read_text() for path in (guarded.folder / "state").glob("*.json*")]
-    return json.dumps(said)
+        for task_id, of_task in said.items():
+            of_task.append(await peer.tool("wait_for_task", task_id=task_id, timeout_s=60))
+            of_task.append(await peer.request("tasks/get", {"taskId": task_id}))
+            of_task.append(await peer.request("resources/read", {"uri": f"task://{task_id}/result"}))
+            try:
+                of_task.append(await peer.request("tasks/result", {"taskId": task_id}))
+            except MCPError as error:
+                of_task.append([error.message, error.data])
+        of_all = [await peer.tool("list_tasks"), list(peer.wire.notifications), await ran(guarded, "ls")]
+    of_all += [path.read_text() for path in (guarded.folder / "state").glob("*.json*")]
+    for task_id, of_task in said.items():
+        for words in (["show", task_id], ["show", task_id, "--json"], ["result", task_id]):
+            of_task.append(await ran(guarded, *words))
+    return {task_id: json.dumps([of_task, of_all]) for task_id, of_task in said.items()}
 
 
-@pytest.mark.parametrize("fails", ["", "exception", "validation", "protocol"])
-async def test_a_tool_that_fails_does_not_show_its_secrets(guarded: Deployment, fails: str) -> None:
-    password = SECRET if fails == "" else SECRET.replace("weak", "firm")
-    async with connect(guarded.stdio(), "2025") as peer:
-        inputs = {"password": password, "fails": fails}
-        started = await peer.call("login", inputs, meta={"taskId": "host-1"})
-        task_id = started["data"]["job_id"]
-        done = await peer.tool("wait_for_task", task_id=task_id, timeout_s=60)
-        assert done["state"] == "failed"
-    said = await everything_said(guarded, task_id)
-    assert task_id in said
-    assert [part for part in PARTS if part in said] == []
-    assert "***" in said
+async def ran(guarded: Deployment, *words: str) -> list[str]:
+    """What a verb of the command line says."""
+    command = [sys.executable, "-m", "backburner.cli", *words, "-t", str(SCRIPT)]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=guarded.environment, capture_output=True, text=True, check=False
+    )
+    return [done.stdout, done.stderr]
 
 
-async def test_a_request_that_is_refused_does_not_quote_its_secrets(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_a_tool_that_fails_does_not_show_its_secrets(shared_guarded: Deployment) -> None:
+    failed = []
+    async with connect(shared_guarded.stdio(), "2025") as peer:
+        for fails in ("", "exception", "validation", "protocol"):
+            password = SECRET if fails == "" else SECRET.replace("weak", "firm")
+            inputs = {"password": password, "fails": fails}
+            started = await peer.call("login", inputs, meta={"taskId": f"host-{fails}"})
+            failed.append(started["data"]["job_id"])
+            done = await peer.tool("wait_for_task", task_id=failed[-1], timeout_s=60)
+            assert done["state"] == "failed"
+    for task_id, said in (await everything_said(shared_guarded, failed)).items():
+        assert task_id in said
+        assert [part for part in PARTS if part in said] == []
+        assert "***" in said
+
+
+async def test_a_request_that_is_refused_does_not_quote_its_secrets(shared_guarded: Deployment) -> None:
+    async with connect(shared_guarded.stdio(), "2025") as peer:
         for tool, inputs in (
             ("login", {"password": ["hunter2"]}),
             ("login", {"password": {"a": "hunter2"}}),
@@ -81,8 +88,8 @@ async def test_a_request_that_is_refused_does_not_quote_its_secrets(guarded: Dep
             assert "hunter2" not in json.dumps(answer)
 
 
-async def test_what_is_wrong_with_other_inputs_is_still_told(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_what_is_wrong_with_other_inputs_is_still_told(shared_guarded: Deployment) -> None:
+    async with connect(shared_guarded.stdio(), "2025") as peer:
         answer = await peer.call("login", {"password": "hunter2", "user": "eve"})
         assert "'eve' is not one of ['ada', 'bob']" in answer["content"][0]["text"]
         answer = await peer.call("login", {"user": "ada"})

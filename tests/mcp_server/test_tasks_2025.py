@@ -17,8 +17,8 @@ RELATED = "io.modelcontextprotocol/related-task"
 UNKNOWN = "tsk_" + "0" * 36
 
 
-async def test_the_capability_and_each_tool_s_support_are_declared(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_the_capability_and_each_tool_s_support_are_declared(server: str) -> None:
+    async with connect(server, "2025") as peer:
         tasks = peer.client.server_capabilities.tasks
         assert tasks is not None
         shown = tasks.model_dump(by_alias=True, exclude_none=True)
@@ -29,16 +29,16 @@ async def test_the_capability_and_each_tool_s_support_are_declared(deployment: D
         assert "execution" not in tools["submit_task"]
 
 
-async def test_a_task_is_made_with_the_time_to_live_that_was_asked_for(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_a_task_is_made_with_the_time_to_live_that_was_asked_for(server: str) -> None:
+    async with connect(server, "2025") as peer:
         created = await peer.call("slow", {"n": 0}, task={"ttl": 90_000})
         assert created["task"]["ttl"] == 90_000
         assert created["task"]["status"] == "working"
         await peer.poll(created["task"]["taskId"])
 
 
-async def test_a_result_is_waited_for_and_names_its_task(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_a_result_is_waited_for_and_names_its_task(server: str) -> None:
+    async with connect(server, "2025") as peer:
         task_id = await peer.start("slow", {"n": 10})
         result = await peer.request("tasks/result", {"taskId": task_id})
         assert result["content"][0]["text"] == "slow done n=10"
@@ -48,9 +48,9 @@ async def test_a_result_is_waited_for_and_names_its_task(deployment: Deployment)
 
 
 async def test_the_session_hears_status_and_progress_after_the_call_was_answered(
-    deployment: Deployment,
+    server: str,
 ) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+    async with connect(server, "2025") as peer:
         task_id = await peer.start("slow", {"n": 20, "step_s": 0.02}, meta={"progressToken": "tok-1"})
 
         def statuses() -> list[str]:
@@ -68,9 +68,9 @@ async def test_the_session_hears_status_and_progress_after_the_call_was_answered
 
 @pytest.mark.parametrize("parks", [True, False])
 async def test_a_question_is_put_to_the_client_once_whether_it_parks_or_polls(
-    deployment: Deployment, parks: bool
+    server: str, parks: bool
 ) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+    async with connect(server, "2025") as peer:
         task_id = await peer.start("ask_two")
         if parks:
             result = await peer.request("tasks/result", {"taskId": task_id})
@@ -83,29 +83,29 @@ async def test_a_question_is_put_to_the_client_once_whether_it_parks_or_polls(
         assert all(params["_meta"][RELATED] == {"taskId": task_id} for params in asked)
 
 
-async def test_a_refusal_reaches_the_tool(deployment: Deployment) -> None:
+async def test_a_refusal_reaches_the_tool(server: str) -> None:
     async def refuse(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="decline")
 
-    async with connect(deployment.stdio(), "2025", elicit=refuse) as peer:
+    async with connect(server, "2025", elicit=refuse) as peer:
         result = await peer.request("tasks/result", {"taskId": await peer.start("ask")})
         assert result["content"][0]["text"] == "no: decline"
 
 
-async def test_a_client_that_cannot_be_asked_is_taken_to_refuse(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025", elicit=None) as peer:
+async def test_a_client_that_cannot_be_asked_is_taken_to_refuse(server: str) -> None:
+    async with connect(server, "2025", elicit=None) as peer:
         result = await peer.request("tasks/result", {"taskId": await peer.start("ask")})
         assert result["content"][0]["text"] == "no: cancel"
 
 
-async def test_a_tool_that_asks_first_asks_inside_its_task(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_a_tool_that_asks_first_asks_inside_its_task(server: str) -> None:
+    async with connect(server, "2025") as peer:
         result = await peer.request("tasks/result", {"taskId": await peer.start("asks_first")})
         assert result["content"][0]["text"] == "Hello, Ada!"
 
 
-async def test_cancelling_ends_a_task_and_a_finished_one_cannot_be_cancelled(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_cancelling_ends_a_task_and_a_finished_one_cannot_be_cancelled(server: str) -> None:
+    async with connect(server, "2025") as peer:
         task_id = await peer.start("slow", {"n": 10_000})
         parked = asyncio.ensure_future(peer.request("tasks/result", {"taskId": task_id}))
         assert (await peer.request("tasks/cancel", {"taskId": task_id}))["status"] == "cancelled"
@@ -133,8 +133,8 @@ async def test_lists_are_paged_by_cursor_and_a_tampered_cursor_is_refused(deploy
                 assert refused.value.code == -32602
 
 
-async def test_what_a_tool_does_not_support_is_not_found(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_what_a_tool_does_not_support_is_not_found(server: str) -> None:
+    async with connect(server, "2025") as peer:
         wrong: list[tuple[str, dict[str, Any]]] = [
             ("never", {"task": {}}),
             ("must", {}),
@@ -149,16 +149,17 @@ async def test_what_a_tool_does_not_support_is_not_found(deployment: Deployment)
         assert refused.value.code == -32601
 
 
-async def test_inputs_that_break_the_schema_make_no_task(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_inputs_that_break_the_schema_make_no_task(server: str) -> None:
+    async with connect(server, "2025") as peer:
+        newest = await peer.start("slow", {"n": 0})
         with pytest.raises(MCPError, match="inputs of slow") as refused:
             await peer.call("slow", {"n": "many"}, task={})
         assert refused.value.code == -32602
-        assert (await peer.request("tasks/list"))["tasks"] == []
+        assert (await peer.request("tasks/list"))["tasks"][0]["taskId"] == newest
 
 
-async def test_an_unknown_id_is_refused_in_the_same_words_by_every_method(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025") as peer:
+async def test_an_unknown_id_is_refused_in_the_same_words_by_every_method(server: str) -> None:
+    async with connect(server, "2025") as peer:
         for method in ("tasks/get", "tasks/result", "tasks/cancel"):
             with pytest.raises(MCPError, match="Failed to retrieve task: Task not found") as refused:
                 await peer.request(method, {"taskId": UNKNOWN})

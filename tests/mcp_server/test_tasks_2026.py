@@ -26,8 +26,8 @@ def meta(capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-async def test_a_task_is_durable_before_it_is_returned(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_a_task_is_durable_before_it_is_returned(server: str) -> None:
+    async with connect(server, "2026") as peer:
         created = await peer.call("slow", {"n": 1})
         assert created["resultType"] == "task"
         assert not {"result", "error", "inputRequests", "task", "requestState"} & created.keys()
@@ -38,17 +38,17 @@ async def test_a_task_is_durable_before_it_is_returned(deployment: Deployment) -
 
 
 async def test_a_client_that_honours_the_poll_interval_sees_a_quick_tool_end_at_once(
-    deployment: Deployment,
+    server: str,
 ) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+    async with connect(server, "2026") as peer:
         for _ in range(2):  # what is not known yet, and what is known to be quick
             created = await peer.call("slow", {"n": 0})
             assert created["pollIntervalMs"] <= 100
             assert (await peer.poll(created["taskId"]))["status"] == "completed"
 
 
-async def test_last_updated_moves_only_when_the_task_does(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_last_updated_moves_only_when_the_task_does(server: str) -> None:
+    async with connect(server, "2026") as peer:
         asking = await peer.start("ask")
         one = await peer.poll(asking, "input_required")
         two = await peer.request("tasks/get", {"taskId": asking})
@@ -58,8 +58,8 @@ async def test_last_updated_moves_only_when_the_task_does(deployment: Deployment
         assert datetime.fromisoformat(done["lastUpdatedAt"]) > datetime.fromisoformat(one["lastUpdatedAt"])
 
 
-async def test_the_status_message_tells_phase_percent_and_time_left(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_the_status_message_tells_phase_percent_and_time_left(server: str) -> None:
+    async with connect(server, "2026") as peer:
         task_id = await peer.start("slow", {"n": 10_000})
         said = ""
         while "counting" not in said:
@@ -71,9 +71,9 @@ async def test_the_status_message_tells_phase_percent_and_time_left(deployment: 
 
 
 async def test_partial_answers_leave_the_rest_open_and_unknown_keys_are_passed_over(
-    deployment: Deployment,
+    server: str,
 ) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+    async with connect(server, "2026") as peer:
         task_id = await peer.start("ask_two")
         waiting = await peer.poll(task_id, "input_required")
         first, second = waiting["inputRequests"]
@@ -87,8 +87,8 @@ async def test_partial_answers_leave_the_rest_open_and_unknown_keys_are_passed_o
         assert done["result"]["content"][0]["text"] == "Ada and Ada"
 
 
-async def test_an_answer_that_breaks_the_schema_is_refused_and_none_is_taken(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_an_answer_that_breaks_the_schema_is_refused_and_none_is_taken(server: str) -> None:
+    async with connect(server, "2026") as peer:
         task_id = await peer.start("ask")
         (key,) = (await peer.poll(task_id, "input_required"))["inputRequests"]
         wrong = {key: {"action": "accept", "content": {"name": 7}}}
@@ -104,9 +104,9 @@ async def test_an_answer_that_breaks_the_schema_is_refused_and_none_is_taken(dep
 
 
 async def test_cancelling_is_acknowledged_with_an_empty_result_and_twice_is_harmless(
-    deployment: Deployment,
+    server: str,
 ) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+    async with connect(server, "2026") as peer:
         task_id = await peer.start("slow", {"n": 10_000})
         for _ in range(2):
             acknowledged = await peer.request("tasks/cancel", {"taskId": task_id})
@@ -115,8 +115,8 @@ async def test_cancelling_is_acknowledged_with_an_empty_result_and_twice_is_harm
         assert (await peer.request("tasks/cancel", {"taskId": task_id}))["resultType"] == "complete"
 
 
-async def test_what_the_inlined_result_of_a_task_looks_like(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_what_the_inlined_result_of_a_task_looks_like(server: str) -> None:
+    async with connect(server, "2026") as peer:
         done = await peer.poll(await peer.start("hold"))
         assert done["result"]["resultType"] == "complete"
         assert done["result"]["structuredContent"] == {"held": True}
@@ -124,12 +124,13 @@ async def test_what_the_inlined_result_of_a_task_looks_like(deployment: Deployme
         assert "error" not in done
 
 
-async def test_a_tool_that_asks_first_is_answered_before_there_is_a_task(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_a_tool_that_asks_first_is_answered_before_there_is_a_task(server: str) -> None:
+    async with connect(server, "2026") as peer:
+        newest = await peer.start("slow", {"n": 0})
         asked = await peer.call("asks_first")
         assert asked["resultType"] == "input_required"
         assert "taskId" not in asked
-        assert (await peer.tool("list_tasks"))["tasks"] == []
+        assert (await peer.tool("list_tasks", limit=1))["tasks"][0]["task_id"] == newest
         wrong = await peer.call("asks_first", inputResponses={"other": {"action": "accept", "content": {}}})
         assert wrong["resultType"] == "input_required"
         yes = {"user": {"action": "accept", "content": {"name": "Ada"}}}
@@ -139,8 +140,8 @@ async def test_a_tool_that_asks_first_is_answered_before_there_is_a_task(deploym
         assert done["result"]["content"][0]["text"] == "Hello, Ada!"
 
 
-async def test_methods_of_the_other_generation_are_not_found(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_methods_of_the_other_generation_are_not_found(server: str) -> None:
+    async with connect(server, "2026") as peer:
         for method, params in (
             ("tasks/result", {"taskId": UNKNOWN}),
             ("tasks/list", {}),
@@ -151,15 +152,15 @@ async def test_methods_of_the_other_generation_are_not_found(deployment: Deploym
             assert refused.value.code == -32601
 
 
-async def test_a_task_param_of_2025_is_ignored(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026", tasks=False) as peer:
+async def test_a_task_param_of_2025_is_ignored(server: str) -> None:
+    async with connect(server, "2026", tasks=False) as peer:
         held = await peer.call("hold", {}, task={"ttl": 1000})
         assert held["resultType"] == "complete"
         assert held["structuredContent"] == {"held": True}
 
 
-async def test_without_the_capability_there_is_no_task_and_the_error_names_it(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026", tasks=False) as peer:
+async def test_without_the_capability_there_is_no_task_and_the_error_names_it(server: str) -> None:
+    async with connect(server, "2026", tasks=False) as peer:
         for method, params in (
             ("tasks/get", {"taskId": UNKNOWN}),
             ("tasks/update", {"taskId": UNKNOWN, "inputResponses": {}}),
@@ -173,8 +174,8 @@ async def test_without_the_capability_there_is_no_task_and_the_error_names_it(de
             assert refused.value.data == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
-async def test_the_extension_is_advertised_and_the_capability_of_2025_is_not(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_the_extension_is_advertised_and_the_capability_of_2025_is_not(server: str) -> None:
+    async with connect(server, "2026") as peer:
         discovered = await peer.request("server/discover")
         assert discovered["capabilities"]["extensions"][TASKS] == {}
         assert "tasks" not in discovered["capabilities"]
@@ -182,32 +183,31 @@ async def test_the_extension_is_advertised_and_the_capability_of_2025_is_not(dep
             assert "execution" not in tool
 
 
-async def test_over_http_the_name_header_must_be_the_task_s_if_there_is_one(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        async with connect(server.url, "2026") as peer, httpx2.AsyncClient() as http:
-            task_id = await peer.start("slow", {"n": 1})
+async def test_over_http_the_name_header_must_be_the_task_s_if_there_is_one(server: str) -> None:
+    async with connect(server, "2026") as peer, httpx2.AsyncClient() as http:
+        task_id = await peer.start("slow", {"n": 1})
 
-            async def ask(method: str, named: str | None) -> httpx2.Response:
-                headers = {
-                    "Accept": "application/json, text/event-stream",
-                    "MCP-Protocol-Version": "2026-07-28",
-                    "Mcp-Method": method,
-                    **({} if named is None else {"Mcp-Name": named}),
-                }
-                body = {"jsonrpc": "2.0", "id": 1, "method": method}
-                params = {"taskId": task_id, "inputResponses": {}, "_meta": meta()}
-                return await http.post(server.url, json={**body, "params": params}, headers=headers)
+        async def ask(method: str, named: str | None) -> httpx2.Response:
+            headers = {
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": "2026-07-28",
+                "Mcp-Method": method,
+                **({} if named is None else {"Mcp-Name": named}),
+            }
+            body = {"jsonrpc": "2.0", "id": 1, "method": method}
+            params = {"taskId": task_id, "inputResponses": {}, "_meta": meta()}
+            return await http.post(server, json={**body, "params": params}, headers=headers)
 
-            for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-                mismatched = await ask(method, "another")
-                assert (mismatched.status_code, mismatched.json()["error"]["code"]) == (400, -32020)
-                for named in (task_id, None):  # the clients of FastMCP send none: docs/surfaces.md
-                    assert "error" not in (await ask(method, named)).json()
-            await peer.poll(task_id)
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            mismatched = await ask(method, "another")
+            assert (mismatched.status_code, mismatched.json()["error"]["code"]) == (400, -32020)
+            for named in (task_id, None):  # the clients of FastMCP send none: docs/surfaces.md
+                assert "error" not in (await ask(method, named)).json()
+        await peer.poll(task_id)
 
 
-async def test_a_listener_hears_each_status_with_its_payload(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2026") as peer:
+async def test_a_listener_hears_each_status_with_its_payload(server: str) -> None:
+    async with connect(server, "2026") as peer:
         task_id = await peer.start("ask")
         wanted = {"notifications": {"taskIds": [task_id, UNKNOWN], "toolsListChanged": True}}
         listening = asyncio.ensure_future(peer.request("subscriptions/listen", wanted))
@@ -228,9 +228,9 @@ async def test_a_listener_hears_each_status_with_its_payload(deployment: Deploym
         listening.cancel()
 
 
-async def test_the_traceparent_of_the_request_is_kept_with_the_task(deployment: Deployment) -> None:
+async def test_the_traceparent_of_the_request_is_kept_with_the_task(shared: Deployment) -> None:
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with deployment.app(make_app) as app:
+    with shared.app(make_app) as app:
         async with connect(app.mcp_server(), "2026") as peer:
             created = await _call_with_meta(peer, "slow", {"n": 0}, traceparent=traceparent)
             assert _task(app, created["taskId"]).traceparent == traceparent
@@ -245,8 +245,8 @@ def _task(app: Backburner, task_id: str) -> Any:
     return app.service.status(task_id).task
 
 
-async def test_unknown_expired_and_foreign_ids_get_the_same_error(deployment: Deployment) -> None:
-    with deployment.app(make_app) as app:
+async def test_unknown_expired_and_foreign_ids_get_the_same_error(shared: Deployment) -> None:
+    with shared.app(make_app) as app:
         async with connect(app.mcp_server(), "2026") as peer:
             task_id = await peer.start("slow", {"n": 0})
             await peer.poll(task_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backburner.artifacts.folder import OwnFolder
 from backburner.config import RetentionSettings, Settings, SupervisorSettings
 from backburner.keeper import Keeper, Swept
 from backburner.lifecycle import State
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keeper(store: Store, settings: Settings, clock: FakeClock, folder: Path) -> Keeper:
-    return Keeper(store, settings, "k1", clock=clock, tasks_folder=folder)
+    return Keeper(store, settings, "k1", clock=clock, remove_files=OwnFolder(folder).remove)
 
 
 def test_a_round_on_a_quiet_store_does_nothing(keeper: Keeper) -> None:

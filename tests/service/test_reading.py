@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from backburner.artifacts.folder import OwnFolder
 from backburner.config import Settings
 from backburner.errors import NotAllowedNow, NotFinished, TaskNotFound
 from backburner.lifecycle import State
@@ -149,7 +150,7 @@ def test_a_task_that_ended_badly_is_retried_cancelled_and_deleted(
 def test_a_deleted_task_leaves_no_files(
     store: Store, tools: Registry, worker: Worker, tmp_path: Path
 ) -> None:
-    service = TaskService(store, tools, Settings(), tasks_folder=tmp_path)
+    service = TaskService(store, tools, Settings(), remove_files=OwnFolder(tmp_path).remove)
     task_id = service.submit("add", {"a": 1}).task_id
     worker.finish(task_id, Succeeded("3"))
     (tmp_path / task_id / "artifacts").mkdir(parents=True)

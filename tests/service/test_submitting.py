@@ -78,6 +78,7 @@ def test_a_request_is_submitted_as_its_words_are(service: TaskService) -> None:
         "answers": {"colour": Answer("accept", {"name": "red"})},
         "caller": Caller("shop"),
         "meta": {"ticket": 7},
+        "webhook": None,  # where nobody is told, as here, it says nothing of the task
     }
     assert options.keys() | {"tool_name", "inputs"} == {field.name for field in fields(TaskRequest)}
     first = service.submit("add", {"a": 1}, **options)

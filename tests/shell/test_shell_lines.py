@@ -19,6 +19,8 @@ NOT_RUN = {
     r"^make ": "it would run these very tests",
     r"^systemd-run ": "there is no systemd in a container",
     r"npx some-server|lsp-style-server": "these stand for servers of yours",
+    r"--engine celery": "it needs a broker; tests/outside does it",
+    r"^(dramatiq|celery) ": "the same; and /srv/lab.py stands for an app of yours",
     r"--install-completion": "it changes the shell of whoever runs it",
     r"^backburner bridge --framing lsp$": "it is half a line; the command after it is yours",
 }

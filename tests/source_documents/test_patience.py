@@ -5,30 +5,115 @@ from typing import Any
 
 import pytest
 
+from backburner.client_time_outs import ClientTimeOut
 from backburner.config import McpSettings, Settings
 from backburner.errors import ConfigError
-from backburner.mcp.patience import patience_s
+from backburner.mcp.known_clients import Clocks
+from backburner.mcp.patience import Limits, Patience, limits
+from backburner.mcp.showing import Client
 from tests.deployment import Deployment
 from tests.source_documents.pipe import serving
+
+
+def patience_s(
+    name: str, version: str, settings: Settings | None = None, *, progress: bool = False, http: bool = False
+) -> float | None:
+    """How long a call is held; with progress, if its client sent a token for it."""
+    limits = Patience(settings or Settings()).limits(Client(name, version, over_http=http))
+    return limits.hold_s(with_progress=progress)
 
 
 @pytest.mark.parametrize(
     ("name", "version", "expected"),
     [
-        ("somebody new", "1.0", 50),
-        ("", "", 50),
+        ("somebody new", "1.0", 24),
+        ("", "", 24),
         ("mcp", "0.1.0", 4),
-        ("Cursor-VSCode", "1.0.0", 48),
-        ("claude-ai", "0.1.0", 48),
-        ("goose", "1.2", 240),
-        ("gemini-cli-mcp-client", "0.1", 480),
-        ("mcp-inspector", "0.9.3", 8),
-        ("mcp-inspector", "0.17.2", 240),
+        ("cursor-vscode", "1.0.0", 298.5),
+        ("claude-ai", "0.1.0", 58.5),
+        ("claude-code", "2.1.9", 58.5),
+        ("Codex", "0.92.0", 58.5),
+        ("codex-mcp-client", "0.154.0", 298.5),
+        ("Roo-Code", "3.1", 58.5),
+        ("Cline", "3.38.1", 58.5),
+        ("Zed", "0.2", 58.5),
+        ("goose", "1.2", 298.5),
+        ("gemini-cli-mcp-client", "0.1", 598.5),
+        ("mcp-inspector", "0.9.3", 8.5),
+        ("mcp-inspector", "0.17.2", 58.5),
         ("Visual Studio Code", "1.99", None),
+        ("Visual-Studio-Code", "1.107", None),
     ],
 )
 def test_each_client_has_its_patience(name: str, version: str, expected: float | None) -> None:
-    assert patience_s(name, version, Settings()) == expected
+    assert patience_s(name, version) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "http", "silent", "heard"),
+    [
+        ("claude-code", "2.1.212", False, 1798.5, 99_998.5),
+        ("claude-code", "2.1.212", True, 298.5, 99_998.5),
+        ("opencode", "1.0", False, 58.5, 298.5),
+        ("Visual Studio Code", "1.99", True, 298.5, 298.5),
+        ("somebody new", "1.0", True, 24, 24),
+    ],
+)
+def test_progress_lengthens_patience_only_where_a_client_s_clock_restarts(
+    name: str, version: str, http: bool, silent: float, heard: float
+) -> None:
+    assert patience_s(name, version, http=http) == silent
+    assert patience_s(name, version, http=http, progress=True) == heard
+
+
+def test_a_held_call_speaks_up_three_times_before_the_idle_clock_runs_out() -> None:
+    assert Patience(Settings()).limits(Client("mcp-inspector", "0.9")).heartbeat_s < 10 / 3
+    assert Patience(Settings()).limits(Client("claude-code", "2.1.212")).heartbeat_s == 10
+
+
+# -- what time-outs teach
+
+NOW, DAY = 1_800_000_000_000, 86_400_000
+
+
+def taught(*waits_s: float, name: str = "somebody new", ago_ms: int = 0, silent_s: float = 1e9) -> Limits:
+    """The limits of a client that gave up after so long, each time a second before the next."""
+    seen = [
+        ClientTimeOut(
+            name,
+            "2.1.212",
+            "stdio",
+            NOW - ago_ms - 1000 * n,
+            int(waited_s * 1000),
+            int(min(silent_s, waited_s) * 1000),
+        )
+        for n, waited_s in enumerate(waits_s)
+    ]
+    return limits(Client(name, "2.1.212"), Settings(), seen, NOW)
+
+
+def test_one_time_out_teaches_and_the_shortest_of_the_last_counts() -> None:
+    assert taught(10) == Limits(Clocks(10), "learned")
+    assert taught(10, 5, 20).hold_s(with_progress=True) == 4
+
+
+def test_what_one_time_out_taught_is_believed_for_a_day_and_what_two_agree_on_for_a_month() -> None:
+    assert taught(3, ago_ms=DAY).source == "default"
+    assert taught(10, 10.4, 3, ago_ms=DAY) == Limits(Clocks(10), "learned")
+    assert taught(10, 10.4, ago_ms=30 * DAY).source == "default"
+
+
+def test_a_client_is_taken_for_more_patient_only_when_two_time_outs_agree() -> None:
+    assert taught(200).source == "default"
+    assert taught(200, 120).source == "default"
+    assert taught(200, 201) == Limits(Clocks(200), "learned")
+
+
+def test_a_time_out_in_silence_is_of_the_idle_clock_where_progress_restarts_one() -> None:
+    assert taught(60, name="claude-code").clocks == Clocks(100_000, 60, restarts=True)
+    despite_progress = taught(60, name="claude-code", silent_s=3)
+    assert despite_progress.clocks == Clocks(60, 1800, restarts=True)
+    assert despite_progress.hold_s(with_progress=True) == 48
 
 
 def test_a_patience_that_is_set_holds_for_all_clients() -> None:

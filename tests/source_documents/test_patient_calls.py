@@ -56,6 +56,7 @@ def test_a_call_that_fits_the_patience_is_answered_in_the_call(pipe: Pipe) -> No
 
 def test_a_held_call_speaks_up_although_nothing_happens(pipe: Pipe, tmp_path: Path) -> None:
     pipe.initialize("beating")
+    call(pipe, "analyse")  # so that a supervisor is at work
     inputs = {"name": "analyse", "arguments": {"flag": str(tmp_path / "over")}}
     params = {**inputs, "_meta": {"progressToken": "beat"}}
     pipe.send({"jsonrpc": "2.0", "id": "held", "method": "tools/call", "params": params})

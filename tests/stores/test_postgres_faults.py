@@ -10,11 +10,12 @@ import pytest
 
 from backburner.clock import SystemClock
 from backburner.errors import ConfigError, StoreError, StoreReadOnly, StoreUnavailable
-from backburner.store import ANYTHING, Store, TaskQuery
+from backburner.store import Store, TaskQuery
 from backburner.stores import open_store
 from backburner.task import Worker
 from backburner.testing import FakeClock
 from backburner.testing.store.base import new_task
+from backburner.watch import ANYTHING
 from tests.engine.partition import Partition
 from tests.services import PostgresServer, wait_until
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from backburner.clock import SystemClock
-from backburner.store import ANYTHING, Store, Watch
+from backburner.store import Store
 from backburner.stores import open_store
 from backburner.testing.store.base import new_task
+from backburner.watch import ANYTHING, Watch
 
 CLOCK = SystemClock()
 

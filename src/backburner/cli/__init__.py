@@ -18,6 +18,7 @@ from . import (
     artifacts,
     bridge,
     calls,
+    clients,
     demo,
     doctor,
     listing,
@@ -30,6 +31,7 @@ from . import (
     tasks,
     tokens,
     upkeep,
+    webhooks,
     worker,
 )
 from .exits import exit_of_error
@@ -57,6 +59,8 @@ for group in (
     answering,
     overview,
     upkeep,
+    webhooks,
+    clients,
     doctor,
     demo,
 ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,24 +106,36 @@ def _choose(artifacts: Sequence[Artifact], names: list[str]) -> list[Artifact]:
 
 def _fetch(place: Place, artifact: Artifact, folder: Path, *, force: bool) -> Path:
     from ..context import safe_file_name
-    from ..errors import ArtifactNotFound, EngineError
+    from ..errors import EngineError
 
-    source, target = place.file_of(artifact), folder / safe_file_name(artifact.name)
+    target = folder / safe_file_name(artifact.name)
     if target.exists() and not force:
         raise typer.BadParameter(f"{printable(target)} is there already; --force overwrites it")
-    if not source.is_file():
-        raise ArtifactNotFound(artifact_id=artifact.artifact_id)
     beside = target.with_name(f".{target.name}.{artifact.artifact_id}")
     try:
-        shutil.copyfile(source, beside)
-        with beside.open("rb") as copied:
-            found = hashlib.file_digest(copied, "sha256").hexdigest()
+        found = _copy(place, artifact, beside)
         if found != artifact.sha256:
             reason = (
-                f"{artifact.artifact_id} has changed on disk: its SHA-256 is {found}, not {artifact.sha256}"
+                f"{artifact.artifact_id} has changed where it is kept: its SHA-256 is {found},"
+                f" not {artifact.sha256}"
             )
             raise EngineError(engine=place.settings.engine, reason=reason)
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
     return target
+
+
+def _copy(place: Place, artifact: Artifact, target: Path) -> str:
+    """The SHA-256 of what was copied."""
+    from ..errors import ArtifactNotFound
+
+    digest = hashlib.sha256()
+    with target.open("wb") as out:
+        try:
+            for chunk in place.artifacts.chunks(artifact):
+                digest.update(chunk)
+                out.write(chunk)
+        except FileNotFoundError:
+            raise ArtifactNotFound(artifact_id=artifact.artifact_id) from None
+    return digest.hexdigest()

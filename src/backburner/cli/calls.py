@@ -226,7 +226,7 @@ def _see_through(place: Place, task_id: str, tool_name: str, timeout: str | None
         raise typer.Exit(Exit.UNFINISHED)
     outcome = place.service.result(task_id, owner=place.owner)
     if place.as_json:
-        print_json(result_record(outcome, place.data_dir))
+        print_json(result_record(outcome, place.artifacts))
     elif exit_of_state(task.state) is Exit.OK:
         print_value(place, outcome)
         for artifact in record(outcome.artifacts):

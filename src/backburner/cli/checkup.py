@@ -18,11 +18,13 @@ from ..engines.local import Standing
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
+from .clients import client_records
 from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
 from .overview import queue_records
 from .place import Place, Where, learn_tools, open_place
+from .webhooks import is_late, troubled_endpoints
 
 _SLOW_READ_S = 0.5
 _LITTLE_BYTES = 1 << 30
@@ -30,6 +32,7 @@ _SKEW_MS = 2000
 _NEARLY_FULL = 0.8
 _LONG_WAIT_S = 3600
 _MOST_QUESTIONS = 5
+_SHORT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ def _examine_place(place: Place) -> Iterator[Finding]:
         _store,
         _permissions,
         _disk,
+        _artifacts,
         _clock,
         _isolation,
         _supervisor,
@@ -76,6 +80,8 @@ def _examine_place(place: Place) -> Iterator[Finding]:
         _leases,
         _queues,
         _questions,
+        _webhooks,
+        _clients,
     )
     for check in checks:
         try:
@@ -194,6 +200,11 @@ def _disk(place: Place) -> Iterator[Finding]:
         yield Finding("disk", "warning", message, f"The store's file is of an earlier release: {COMPACT}.")
     else:
         yield Finding("disk", "ok", message)
+
+
+def _artifacts(place: Place) -> Iterator[Finding]:
+    if place.artifacts.elsewhere:
+        yield Finding("artifacts", "ok", f"kept in {place.artifacts.check()}, which answers")
 
 
 def _clock(place: Place) -> Iterator[Finding]:
@@ -343,3 +354,41 @@ def _questions(place: Place) -> Iterator[Finding]:
     for one in islice(asking_tasks(place), _MOST_QUESTIONS):
         long = time.time() - one.since / 1000 > _LONG_WAIT_S
         yield Finding("questions", "warning" if long else "ok", one.message, one.command)
+
+
+def _webhooks(place: Place) -> Iterator[Finding]:
+    """Endpoints that keep failing, and messages that nobody sends."""
+    see = (
+        "See backburner webhooks list --all-owners; once it is mended: backburner webhooks retry --all-owners"
+    )
+    for one in troubled_endpoints(place):
+        yield Finding(
+            "webhooks", "warning", f"{one.endpoint} was not told {one.failed} times: {one.error}", see
+        )
+    late = [
+        one for one in place.store.deliveries() if not one.attempts and is_late(one, place.store.now_ms())
+    ]
+    if late:
+        message = f"{len(late)} endpoints are to be told of an end, and nobody does it"
+        advice = "The supervisor may have begun before webhooks were set: backburner restart -t APP"
+        yield Finding("webhooks", "warning", message, advice)
+
+
+def _clients(place: Place) -> Iterator[Finding]:
+    """Whose learned limit is so short that most of its calls are answered by a handle, or set too long."""
+    for one in client_records(place):
+        held_s = one["held_s"]
+        who = f"{one['name']} {one['version']} over {one['transport']}"
+        gave_up = f"{who} gave up on a call after {span(one['gave_up_after_s'])}"
+        if one["source"] == "settings" and (held_s is None or held_s >= one["gave_up_after_s"]):
+            held = "to the end" if held_s is None else f"for {span(held_s)}"
+            advice = f"Set mcp.client_patience for {one['name']!r} below that, or mcp.patience_s."
+            yield Finding("clients", "warning", f"{gave_up}, and the settings hold its calls {held}", advice)
+        elif one["source"] == "learned" and held_s is not None and held_s < _SHORT_S:
+            advice = (
+                "Raise the host's own limit for tool calls. When it is raised, or if it was an accident:"
+                f" {place.command('clients', 'reset', one['name'])}"
+            )
+            yield Finding(
+                "clients", "warning", f"{gave_up}, so its calls are held for {span(held_s)}", advice
+            )

@@ -133,6 +133,8 @@ def _progress(status: TaskStatus) -> str:
         return printable(f"{task.error.type}: {task.error.message}")
     if task.state is State.INPUT_REQUIRED and status.questions:
         return printable(f"asks: {status.questions[0].params.get('message', '')}")
+    if task.waits_for is not None:
+        return printable(task.waits_for)
     if task.finished or progress is None:
         return ""
     percent = None if progress.percent is None else f"{progress.percent:.0f}%"

@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import without_password
-from ..folders import artifact_file, tasks_folder
+from ..folders import tasks_folder
 from ..task import LOCAL_OWNER
 
 if TYPE_CHECKING:
     from ..app import Backburner
+    from ..artifacts import ArtifactStore
     from ..config import Settings
     from ..service import TaskService
     from ..store import Store
-    from ..task import Artifact
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,12 @@ class Place:
         finally:
             stop()
 
-    def file_of(self, artifact: Artifact) -> Path:
-        return artifact_file(self.data_dir, artifact)
+    @cached_property
+    def artifacts(self) -> ArtifactStore:
+        """Where the files are that tasks have made. Raises ConfigError."""
+        from ..artifacts import open_artifacts
+
+        return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
 
     def close(self) -> None:
         if self.app is not None:
@@ -198,6 +202,7 @@ def _open_app(where: Where, target: str) -> Place:
 
 def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
     from ..app import data_dir
+    from ..artifacts import open_artifacts
     from ..errors import StoreError
     from ..service import TaskService
     from ..stores import open_store
@@ -209,5 +214,6 @@ def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
         raise StoreError(store=settings.store, reason=reason)
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     folder = data_dir(settings, store.url)
-    service = TaskService(store, Registry(), settings, tasks_folder=tasks_folder(folder))
+    artifacts = open_artifacts(settings.artifacts, tasks_folder(folder))
+    service = TaskService(store, Registry(), settings, remove_files=artifacts.remove)
     return Place(where, settings, service, folder)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..result_parts import whole_result
 from ..times import iso
 
 if TYPE_CHECKING:
+    from ..artifacts import ArtifactStore
     from ..service import LogPage, TaskResult, TaskStatus
 
 _TIMES = ("ts", "last_heartbeat")
@@ -76,22 +76,22 @@ def _estimate(status: TaskStatus) -> dict[str, Any]:
     return {"estimate_s": status.estimate.seconds, "estimate_source": str(status.estimate.source)}
 
 
-def result_record(outcome: TaskResult, data_dir: Path) -> dict[str, Any]:
+def result_record(outcome: TaskResult, files: ArtifactStore) -> dict[str, Any]:
     task = outcome.task
     return {
         "task_id": task.task_id,
         "state": str(task.state),
-        "result": value_of(outcome, data_dir),
+        "result": value_of(outcome, files),
         "artifacts": record(outcome.artifacts),
         "error": None if task.error is None else task.error.to_dict(),
         "completed_at": iso(task.completed_at),
     }
 
 
-def value_of(outcome: TaskResult, data_dir: Path) -> Any:
+def value_of(outcome: TaskResult, files: ArtifactStore) -> Any:
     """What the tool returned, whole; of an attached server's `CallToolResult`, its contents."""
     try:
-        value = whole_result(outcome.task, outcome.artifacts, data_dir)
+        value = whole_result(outcome.task, outcome.artifacts, files)
     except OSError:
         value = outcome.task.result  # its files are on another host, or gone: how it begins is still known
     if outcome.task.result_kind == "value" or not isinstance(value, dict):

@@ -50,7 +50,7 @@ def result(
     outcome = place.service.result(task_id, owner=place.owner)
     code = exit_of_state(outcome.task.state)
     if place.as_json:
-        print_json(result_record(outcome, place.data_dir))
+        print_json(result_record(outcome, place.artifacts))
     elif code:
         say_error(place, outcome)
     else:
@@ -60,7 +60,7 @@ def result(
 
 def print_value(place: Place, outcome: TaskResult) -> None:
     """The value for a person or a pipe: text as text, all else as JSON."""
-    value = value_of(outcome, place.data_dir)
+    value = value_of(outcome, place.artifacts)
     if isinstance(value, str):
         print(printable(value, lines=True))
     else:

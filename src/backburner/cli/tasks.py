@@ -97,6 +97,7 @@ def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
         ("task", task.task_id),
         ("tool", task.tool_name),
         ("state", state_cell(task.state)),
+        ("waits for", task.waits_for),
         ("progress", " · ".join(said) or None),
         ("expected", f"about {span(status.estimate.seconds)}, {status.estimate.source.words}"),
         ("time left", None if status.eta_s is None else f"about {span(status.eta_s)}"),

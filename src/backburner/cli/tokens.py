@@ -10,7 +10,7 @@ import typer
 from .filters import local_ms
 from .output import cell, moment, print_json, say, show, table
 from .place import Place
-from .verb import verb
+from .verb import TaskId, verb
 
 if TYPE_CHECKING:
     from ..mcp.serving.token_file import Token, TokenFile
@@ -38,6 +38,12 @@ def add_to(app: typer.Typer) -> None:
         without=_WITHOUT,
         examples=["backburner token list -t lab.py", "backburner token list --json"],
     )(list_tokens)
+    verb(
+        group,
+        "task",
+        without=_WITHOUT,
+        examples=["backburner token task tsk_01J8WQ6JY7 --for 4h -t lab.py"],
+    )(token_of_task)
     verb(group, "revoke", without=_WITHOUT, examples=["backburner token revoke laptop -t lab.py"])(revoke)
     app.add_typer(group, name="token", rich_help_panel="Servers")
 
@@ -69,6 +75,28 @@ def new(
     print(secret)
     say(f"This is the token {made.name}, for the tasks of {made.owner}; it is shown only now.")
     say(f"Its hash is in {file.path}")
+
+
+def token_of_task(
+    place: Place,
+    task_id: TaskId,
+    valid: Annotated[str, typer.Option("--for", metavar="TIME", help="How long it is good")] = "24h",
+) -> None:
+    """Make a token with which a worker elsewhere may run one task, through the server, and print it.
+
+    The server must have http.worker_door switched on. Such a token reaches that task alone, and cannot
+    be revoked; it ends by itself.
+    """
+    from ..door.wire import Passes
+    from ..times import duration_s
+
+    place.store.get(task_id)
+    secret = Passes(place.store.secret()).made_for(task_id, duration_s(valid, "for"))
+    if place.as_json:
+        print_json({"task_id": task_id, "token": secret})
+        return
+    print(secret)
+    say(f"Where it is to run: backburner run-task {task_id} --server URL, with this in BACKBURNER_TASK_TOKEN")
 
 
 def list_tokens(place: Place) -> None:

@@ -12,7 +12,8 @@ from ..lifecycle import TERMINAL
 from .disk_use import COMPACT, needs_compacting
 from .filters import every_task
 from .output import age, cell, print_json, say, show, size, state_cell, table
-from .place import Place
+from .place import Place, Where, opened
+from .store_copy import copy_store
 from .verb import verb
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ def add_to(app: typer.Typer) -> None:
     verb(
         app,
         panel="Looking after a store",
-        create=True,
         without=("owner", "all_owners"),
         examples=[
             "backburner migrate --store sqlite:///lab.db",
             "backburner migrate --store postgresql://db/tasks",
+            "backburner migrate -t lab.py --to postgresql://db/tasks     # copies all of it, with its files",
         ],
     )(migrate)
     verb(
@@ -45,17 +46,41 @@ def add_to(app: typer.Typer) -> None:
     )(prune)
 
 
-def migrate(place: Place) -> None:
-    """Make the store, or bring it up to date.
+def migrate(
+    where: Where,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Copy the store into this one: a new database, or a new SQLite file"
+        ),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="With --to: where its files go (default: where the new store looks)"
+        ),
+    ] = None,
+) -> None:
+    """Make the store, or bring it up to date; with --to, copy it into another.
 
-    Servers and workers do this too when they start; a store that is newer than this program is
+    Servers and workers do the first too when they start; a store that is newer than this program is
     refused and left as it is.
+
+    With --to, everything that a SQLite store holds is copied into an empty store: ids, links and cursors
+    go on working. Stop its servers and its supervisor first. All is read back, by count and by checksum; if
+    it fails or is interrupted, nothing of it is kept. The old store is left as it is.
     """
-    version = place.store.version()
-    if place.as_json:
-        print_json({"store": place.store.url, "version": version})
-    else:
-        show(cell(f"{place.store.url} is up to date, at version {version}."))
+    if to is None and data_dir is not None:
+        raise typer.BadParameter("--data-dir goes with --to, which says where to copy to")
+    with opened(where, create=to is None) as place:
+        if to is not None:
+            copy_store(place, to, data_dir)
+            return
+        version = place.store.version()
+        if place.as_json:
+            print_json({"store": place.store.url, "version": version})
+        else:
+            show(cell(f"{place.store.url} is up to date, at version {version}."))
 
 
 def prune(
@@ -124,12 +149,13 @@ def _give_back(place: Place, compact: bool) -> None:
 
 def _sweep(place: Place) -> dict[str, list[str]]:
     """One round of the keeper, unless a supervisor's keeper is at it anyway."""
-    from ..folders import tasks_folder
+    from ..artifacts import Removal
     from ..keeper import Keeper
 
-    folder = tasks_folder(place.data_dir)
-    keeper = Keeper(place.store, place.settings, f"prune_{os.getpid()}", tasks_folder=folder)
+    removal = Removal(place.artifacts)
+    keeper = Keeper(place.store, place.settings, f"prune_{os.getpid()}", remove_files=removal.soon)
     swept = keeper.sweep()
+    removal.catch_up()
     if swept is None:
         say("A keeper is at work on this store already, or was a moment ago.")
         return {}

@@ -156,7 +156,7 @@ def _details(status: TaskStatus) -> list[str]:
     if task.state is State.QUEUED:
         if status.position is not None:
             return [f"position {status.position} in {task.queue}"]
-        return ["waits for its next try"]
+        return [task.waits_for or "waits for its next try"]
     parts = []
     if progress is not None and progress.phase:
         parts.append(progress.phase)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +20,7 @@ from .verb import TaskId, verb
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..task import Task
 
 #: How long a supervisor of an older release has for its end, after its tasks' grace.
 _ENDS_S = 10.0
@@ -57,6 +61,9 @@ def worker(
     idle_exit: Annotated[
         str, typer.Option(metavar="TIME", help="Leave after so long without work; 0: never")
     ] = "0",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Be a worker of this engine: local, dramatiq or celery")
+    ] = "local",
 ) -> None:
     """Work on the tasks of an app's store, in the foreground.
 
@@ -70,16 +77,35 @@ def worker(
         settings = place.settings.with_group(
             dataclasses.replace(place.settings.supervisor, idle_exit_s=duration_s(idle_exit, "idle_exit"))
         )
-        _supervise(place, _only(settings, queues or ()))
+        settings = _only(settings, queues or ())
+        if engine == "local":
+            _supervise(place, settings)
+        else:
+            _work_for(engine, place, settings)
+
+
+def _work_for(engine: str, place: Place, settings: Settings) -> None:
+    """Become the worker of an engine outside: its own command, with the queues that it has here."""
+    from ..config import ENGINES
+    from ..engines.outside.choosing import room_of
+
+    if engine not in ENGINES:
+        raise typer.BadParameter(f"there is no engine {printable(engine)}; known: {', '.join(ENGINES)}")
+    if engine not in settings.outside_engines:
+        reason = f"no queue of this app is worked on by {engine}: set engine, or queues.NAME.engine"
+        raise typer.BadParameter(reason)
+    room = room_of(engine)
+    if not hasattr(room, "work"):
+        raise typer.BadParameter(f"{engine} starts its workers itself, by run-task")
+    assert place.app is not None, "this verb needs an app"
+    room.work(settings, place.data_dir, place.app.target)
 
 
 def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
     """The settings with workers for the wanted queues alone; for all if none is named."""
-    from ..config import Queue
-
     if not wanted:
         return settings
-    queues = {name: Queue(0, queue.max_length) for name, queue in settings.queues.items()}
+    queues = {name: dataclasses.replace(queue, workers=0) for name, queue in settings.queues.items()}
     for text in wanted:
         name, _, count = text.partition("=")
         if name not in queues:
@@ -87,7 +113,7 @@ def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
         if count and not count.isdigit():
             raise typer.BadParameter(f"{printable(text)} is not NAME=WORKERS")
         workers = int(count) if count else settings.queues[name].workers
-        queues[name] = Queue(workers, queues[name].max_length)
+        queues[name] = dataclasses.replace(queues[name], workers=workers)
     return dataclasses.replace(settings, queues=queues)
 
 
@@ -110,7 +136,7 @@ def _supervise(place: Place, settings: Settings) -> None:
         raise typer.Exit(Exit.TROUBLE)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     assert place.app is not None, "this verb needs an app"
-    slots = ", ".join(f"{name} {queue.workers}" for name, queue in settings.queues.items() if queue.workers)
+    slots = ", ".join(f"{name} {workers}" for name, workers in settings.local_workers.items())
 
     def greet(supervisor_id: str) -> None:
         say(f"{supervisor_id} works on {place.store.url}: {slots}. Ctrl-C lets running tasks finish.")
@@ -122,20 +148,74 @@ def _supervise(place: Place, settings: Settings) -> None:
     say("The worker has ended; what was under way is finished or back in its queue.")
 
 
-def run_task(place: Place, task_id: TaskId) -> None:
+def run_task(
+    where: Where,
+    task_id: TaskId,
+    server: Annotated[
+        str,
+        typer.Option(metavar="URL", envvar="BACKBURNER_SERVER", help="Reach the task through this server"),
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            metavar="TOKEN",
+            envvar="BACKBURNER_TASK_TOKEN",
+            help="For --server: made by `backburner token task`",
+        ),
+    ] = "",
+) -> None:
     """Lease one task and run it here; for engines that give each task a machine of its own.
 
-    A task that is not waiting, because another got it first, is left alone (exit code 0).
+    A task that is not waiting, because another got it first, is left alone (exit code 0). With --server
+    it needs no password of the store: only that server, a token for this task, and the app.
     """
+    if server:
+        task, leased = _run_behind(server, token, task_id)
+    else:
+        with opened(where) as place:
+            task, leased = _run_on_store(place, task_id)
+    _tell(task, leased, where.as_json)
+
+
+def _run_on_store(place: Place, task_id: str) -> tuple[Task, bool]:
     from .. import supervise
 
+    task_id = place.whole_id(task_id)
     task = place.service.status(task_id, owner=None).task
     leased = supervise.run_task(place.store, place.settings, place.data_dir, task)
-    task = place.store.get(task_id)
-    if place.as_json:
+    if not leased:
+        place.store.take_back([task_id])  # a limit may hold it: it is handed out again when it is let go
+    return place.store.get(task_id), leased
+
+
+def _run_behind(server: str, token: str, task_id: str) -> tuple[Task, bool]:
+    """Run it through the door of a server; its files are here only as long as it runs."""
+    from .. import supervise
+    from ..config import ArtifactSettings, Settings
+    from ..door.client import DoorStore
+
+    if not token:
+        raise typer.BadParameter(
+            "--server wants a token for the task: `backburner token task`, on the server"
+        )
+    with tempfile.TemporaryDirectory(prefix="backburner-run-") as folder:
+        store = DoorStore(server, token, Path(folder))
+        with contextlib.closing(store):
+            if store.task.task_id != task_id:
+                raise typer.BadParameter(f"the token is for {store.task.task_id}, and for no other task")
+            # It is the server that keeps artifacts where the settings say: here they only pass through.
+            settings = Settings.load("backburner").with_group(ArtifactSettings())
+            leased = supervise.run_task(store, settings, Path(folder), store.task, store.supervisor_id)
+            return store.begin(), leased
+
+
+def _tell(task: Task, leased: bool, as_json: bool) -> None:
+    task_id = task.task_id
+    if as_json:
         print_json({"task_id": task_id, "state": str(task.state), "leased": leased})
     elif leased:
         say(f"{task_id} {task.state}")
     else:
-        say(f"{task_id} does not wait for a worker: it is {task.state}.")
+        why = f"it is {task.state}" if task.waits_for is None else f"it is held. {task.waits_for}"
+        say(f"{task_id} does not wait for a worker: {why.rstrip('.')}.")
     raise typer.Exit(exit_of_state(task.state) if leased else Exit.OK)

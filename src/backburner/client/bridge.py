@@ -27,13 +27,12 @@ from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.two_stage import wire as two_stage
-from ..mcp.patience import client_gives_up, client_patience_s
+from ..mcp.patience import Patience
 from ..mcp.updates import Update
 from ..version import VERSION
 from .client import BackburnerClient
 from .handle import TaskHandle
 
-_HEARTBEAT_S = 10.0
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
 _TASK_ID = {"type": "string", "description": "The task_id (or job_id) that the call gave you"}
 _OWN_TOOLS: dict[str, dict[str, Any]] = {
@@ -74,6 +73,7 @@ class Bridge:
 
     def __init__(self, target: Any, *, settings: Settings | None = None, **options: Any) -> None:
         self._settings = settings or Settings.load("bridge")
+        self._patience = Patience(self._settings)
         # Under a name of its own: what is too large for most hosts is too large for this one.
         info = types.Implementation(name="bridge", version=VERSION)
         self._client = BackburnerClient(
@@ -135,16 +135,16 @@ class Bridge:
             if name == CANCEL_TASK:
                 await (await self._handle(arguments)).cancel()
                 return _text("The task is asked to stop.")
-            patience = client_patience_s(ctx, self._settings)
+            patience = self._patience.hold_s(ctx)
             listed = (await self._client.connection.tools()).get(name, {})
             typed = name not in _OWN_TOOLS and bool(listed.get("outputSchema"))
-            async with progress.beating():
+            async with progress.beating(self._patience.limits_of(ctx).heartbeat_s):
                 if name == WAIT_FOR_TASK:
                     handle = await self._handle(arguments)
                     wanted = arguments.get("timeout_s")
                     patience = min((s for s in (patience, wanted) if s is not None), default=None)
                 else:
-                    if typed and not client_gives_up(ctx, self._settings):
+                    if typed and not self._patience.gives_up(ctx):
                         patience = None  # nothing but the result would do (docs/decisions/0020)
                     handle = await self._client.start(name, arguments, on_update=progress.say)
                 return await self._hold(ctx, handle, patience, progress, typed=typed)
@@ -232,10 +232,10 @@ class _Progress:
         await self._ctx.session.report_progress(self._sent, 100, message or "Working")
 
     @contextlib.asynccontextmanager
-    async def beating(self) -> AsyncIterator[None]:
+    async def beating(self, interval_s: float) -> AsyncIterator[None]:
         async def beat() -> None:
             for _ in itertools.count():
-                await asyncio.sleep(_HEARTBEAT_S)
+                await asyncio.sleep(interval_s)
                 self._sent += 0.001
                 await self._report()
 

@@ -18,11 +18,15 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..errors import ConfigError
+from .artifacts import ArtifactSettings
+from .engines.aws_batch import AwsBatchSettings
+from .engines.celery import CelerySettings
+from .engines.dramatiq import DramatiqSettings
+from .engines.slurm import SlurmSettings
 from .groups import (
     CLIENT_TABLES,
     IO_QUEUE,
     AuthSettings,
-    Group,
     HttpSettings,
     IsolationSettings,
     LimitSettings,
@@ -35,11 +39,19 @@ from .groups import (
     default_queues,
     setting,
 )
+from .groups import Group as _Group
+from .webhook import WebhookSettings
 
 __all__ = [
     "CLIENT_TABLES",
+    "ENGINES",
     "IO_QUEUE",
+    "LOCAL",
+    "ArtifactSettings",
     "AuthSettings",
+    "AwsBatchSettings",
+    "CelerySettings",
+    "DramatiqSettings",
     "Group",
     "HttpSettings",
     "IsolationSettings",
@@ -48,9 +60,11 @@ __all__ = [
     "Queue",
     "RetentionSettings",
     "Settings",
+    "SlurmSettings",
     "SqliteSettings",
     "SupervisorSettings",
     "TaskIdSettings",
+    "WebhookSettings",
     "default_queues",
     "default_store",
     "every_setting",
@@ -63,6 +77,13 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+
+#: Who can start the work: the host's own supervisor, or a queue outside.
+LOCAL = "local"
+ENGINES = (LOCAL, "dramatiq", "celery", "slurm", "aws-batch")
+
+_OfEngine = DramatiqSettings | CelerySettings | SlurmSettings | AwsBatchSettings
+Group = _Group | WebhookSettings | ArtifactSettings | _OfEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +99,16 @@ class Settings:
     target: str = setting(
         "", "The app that the command line works with, when it is not told: lab.py or package.module:bb"
     )
-    engine: str = setting("local", "Who starts the work: local")
-    data_dir: str = setting("", "Where task folders and artifacts are (default: beside the SQLite file)")
+    engine: str = setting(
+        LOCAL,
+        f"Who starts the work of queues that name no engine of their own: {', '.join(ENGINES)}",
+        example="celery",
+    )
+    data_dir: str = setting("", "Where task folders are (default: beside the SQLite file)")
     queues: Mapping[str, Queue] = setting(
         default_queues,
-        "Workers and length cap of each queue on this host",
-        example='{"cpu_heavy": {"workers": 2, "max_length": 100}}',
+        "Workers and length cap of each queue on this host, and its engine, if that is not the app's",
+        example='{"cpu_heavy": {"workers": 2, "max_length": 100}, "gpu_small": {"engine": "slurm"}}',
     )
     default_queue: str = setting("cpu_standard", "The queue of tools that name none")
     async_queue: str = setting(
@@ -103,6 +128,12 @@ class Settings:
     mcp: McpSettings = field(default_factory=McpSettings)
     task_id: TaskIdSettings = field(default_factory=TaskIdSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    webhook: WebhookSettings = field(default_factory=WebhookSettings)
+    dramatiq: DramatiqSettings = field(default_factory=DramatiqSettings)
+    celery: CelerySettings = field(default_factory=CelerySettings)
+    artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
+    aws_batch: AwsBatchSettings = field(default_factory=AwsBatchSettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "queues", MappingProxyType(dict(self.queues)))
@@ -115,6 +146,30 @@ class Settings:
             if queue.workers < 0 or queue.max_length < 1:
                 reason = "workers must be at least 0 and max_length at least 1"
                 raise ConfigError(setting=f"queues.{name}", reason=reason)
+            if queue.engine and queue.engine not in ENGINES:
+                raise ConfigError(setting=f"queues.{name}.engine", reason=_no_engine(queue.engine))
+        if self.engine not in ENGINES:
+            raise ConfigError(setting="engine", reason=_no_engine(self.engine))
+
+    def engine_of(self, queue: str) -> str:
+        """Who starts the work of a queue."""
+        configured = self.queues.get(queue)
+        return (configured.engine if configured else "") or self.engine
+
+    def queues_of(self, engine: str) -> list[str]:
+        return [name for name in self.queues if self.engine_of(name) == engine]
+
+    @property
+    def outside_engines(self) -> list[str]:
+        """The engines in use whose workers are no supervisor's of this host."""
+        used = {self.engine_of(name) for name in self.queues}
+        return [engine for engine in ENGINES if engine in used and engine != LOCAL]
+
+    @property
+    def local_workers(self) -> dict[str, int]:
+        """How many workers a supervisor of this host has for each queue that it works on."""
+        named = {name: self.queues[name].workers for name in self.queues_of(LOCAL)}
+        return {name: workers for name, workers in named.items() if workers}
 
     @classmethod
     def load(
@@ -151,6 +206,10 @@ class Settings:
     @classmethod
     def from_json(cls, text: str) -> Settings:
         return cls.from_values(json.loads(text))
+
+
+def _no_engine(name: str) -> str:
+    return f"there is no engine named {name!r}; known: {', '.join(ENGINES)}"
 
 
 def groups_of(record: type) -> dict[str, type]:

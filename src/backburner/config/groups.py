@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from ..errors import ConfigError
+from ..limits import Limits, ToolLimits
 
 _URL = re.compile(r"https?://([^][\s/?#]+|\[[0-9A-Fa-f:.]+\](:\d+)?)(/[^\s?#]*)?")
 
@@ -27,10 +28,14 @@ def setting(default: Any, help: str, *, example: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A resource class: how many workers this host gives it, and how many tasks may wait in it."""
+    """A resource class: how many workers this host gives it, and how many tasks may wait in it.
+
+    `engine` says who starts its work; empty: the app's engine.
+    """
 
     workers: int = 2
     max_length: int = 10_000
+    engine: str = ""
 
 
 #: The queue for tools that wait: its workers need no core each.
@@ -69,7 +74,7 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """How much one task may have."""
+    """How much one task may have, and how many tasks may run at a time and start in a minute."""
 
     max_input_bytes: int = setting(1_048_576, "The largest inputs of one task, as JSON")
     max_result_bytes: int = setting(
@@ -89,6 +94,31 @@ class LimitSettings:
     max_cpu: float | None = setting(
         None, "The most CPUs of one task, whatever its tool or caller says", example="2"
     )
+    max_running_per_owner: int | None = setting(
+        None, "How many tasks of one owner may run at a time; the others wait, and say so", example="4"
+    )
+    max_starts_per_minute_per_owner: int | None = setting(
+        None, "How many tasks of one owner may start in a minute", example="60"
+    )
+    tools: Mapping[str, ToolLimits] = setting(
+        dict,
+        "How many tasks of a tool may run at a time (`max_running`), with one key (`max_running_per_key`),"
+        " and start in a minute (`max_starts_per_minute`), by its name or a pattern; the first that fits"
+        " counts. A number alone is `max_running`. Of these and the tool's own limits, the least counts",
+        example='{"relax": {"max_running": 2, "max_starts_per_minute": 30}}',
+    )
+
+    def __post_init__(self) -> None:
+        tools = {
+            name: said if isinstance(said, ToolLimits) else ToolLimits(**said)
+            for name, said in self.tools.items()
+        }
+        object.__setattr__(self, "tools", MappingProxyType(tools))
+
+    @property
+    def of_running(self) -> Limits:
+        """Those that are about how many tasks run and start."""
+        return Limits(self.max_running_per_owner, self.max_starts_per_minute_per_owner, self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +197,7 @@ class IsolationSettings:
 
 
 #: The settings of McpSettings that are tables by the names of clients.
-CLIENT_TABLES = ("client_patience", "client_result_bytes")
+CLIENT_TABLES = ("client_patience", "client_result_tokens", "client_result_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +210,29 @@ class McpSettings:
     task_tools_prefix: str = setting("", "Put before the names of the task tools")
     patience_s: float | None = setting(
         None,
-        "How long a plain call is held before the client gets a handle (default: by its name; else 50 s)",
+        "How long a plain call is held before the client gets a handle (default: what is known of the client;"
+        " else 24 s)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = setting(
         dict,
         "How long to hold calls by a client's name or `name@version`, where the first that fits counts",
         example='{"cursor*": "50s", "my-host@2.*": "forever"}',
     )
+    result_tokens: int = setting(
+        20_000,
+        "The longest result that a client gets whole, in tokens, taken as four bytes of its text each; of a"
+        " longer one it gets its beginning, its end and its shape, and ways to read the rest; 0: any length",
+        example="50000",
+    )
+    client_result_tokens: Mapping[str, int | Literal["any"]] = setting(
+        dict,
+        "The same by a client's name or `name@version`, where the first that fits counts",
+        example='{"small-host": 5000, "my-program@2.*": "any"}',
+    )
     whole_result_bytes: int | None = setting(
         None,
-        "The largest result that a client gets whole; of a larger one it gets a preview, with links"
-        " (default: 1 MB over HTTP, 4 MB over stdio)",
+        "The most bytes of a result that a client is sent, with its images and files, which are no text;"
+        " what is too much of these becomes links (default: 1 MB over HTTP, 4 MB over stdio)",
         example="250000",
     )
     client_result_bytes: Mapping[str, int | Literal["any"]] = setting(
@@ -198,10 +240,30 @@ class McpSettings:
         "The same by a client's name or `name@version`, where the first that fits counts",
         example='{"small-host": 50000, "my-host@2.*": "any"}',
     )
+    on_cancel: Literal["cancel", "detach"] = setting(
+        "cancel",
+        "What becomes of the task of a held call that its client cancels, where the tool does not say:"
+        " `cancel`, or `detach` (it goes on). A client's time-out never cancels",
+    )
+    join_window_s: float = setting(
+        600.0,
+        "How long after its end a task whose result nobody has got is found by the same call, made again;"
+        " 0: no call joins another",
+    )
+    attended_s: float = setting(
+        30.0,
+        "How long after the last sign of its caller, or of the server that holds it, a call counts as waited"
+        " for",
+    )
     announce_jobs: Literal["declared", "all"] = setting(
         "declared",
         "Who is notified of how a job goes on, where the tool's author leaves it open: `declared` (clients"
         " that say they can take it) or `all`",
+    )
+    wake_chat: Literal["off", "claude-channel"] = setting(
+        "off",
+        "Whether to speak up in the chat when a task is over whose handle went there: `claude-channel` is for"
+        " Claude Code (see notifications.md for what it asks of its user)",
     )
     progress_silence_s: float = setting(30.0, "When a progress token that nobody uses is forgotten")
     kept_headers: tuple[str, ...] = setting(
@@ -261,6 +323,12 @@ class HttpSettings:
     allowed_hosts: tuple[str, ...] = setting((), "More Host names to answer to", example='["lab.example"]')
     allow_anonymous: bool = setting(
         False, "Lets a server without tokens listen beyond this host", example="true"
+    )
+    worker_door: bool = setting(
+        False,
+        "Lets workers with a token for a task (`backburner token task`) run it through this server; they"
+        " need no password of the store",
+        example="true",
     )
     max_connections: int = setting(1000, "How many clients may be connected; more are turned away with 503")
     idle_timeout_s: float = setting(

@@ -30,6 +30,7 @@ from pydantic_settings import (
 )
 
 from ..errors import ConfigError
+from ..limits import ToolLimits
 from ..times import duration_s
 from . import (
     CLIENT_TABLES,
@@ -44,11 +45,29 @@ from . import (
     store_from,
     variable,
 )
+from .engines.aws_batch import BATCH_TABLES
+from .engines.slurm import SLURM_TABLES
 from .old_spellings import MOVED, new_arguments, new_file, new_values, new_variables
 
 _PREFIX = "BACKBURNER_"
 #: Variables of ours that are no settings.
-_NOT_SETTINGS = ("BACKBURNER_CONFIG", "BACKBURNER_TOKEN", "BACKBURNER_PYTHONPATH")
+_NOT_SETTINGS = (
+    "BACKBURNER_CONFIG",
+    "BACKBURNER_TOKEN",
+    "BACKBURNER_SERVER",
+    "BACKBURNER_TASK_TOKEN",
+    "BACKBURNER_PYTHONPATH",
+    "BACKBURNER_WORKER_SETTINGS",
+)
+#: The settings of groups that are tables with names of the user's own.
+_TABLES = {
+    "mcp": CLIENT_TABLES,
+    "limits": ("tools",),
+    "slurm": SLURM_TABLES,
+    "aws_batch": BATCH_TABLES,
+}
+#: What such names stand for, where that is a record.
+_ENTRIES = {"queues": Queue, "tools": ToolLimits}
 #: How alike two names are of which one is taken for the other.
 _CLOSE = 0.75
 #: What is taken for a number. One that need not be there is a limit, and 0 would let no task have anything.
@@ -211,11 +230,12 @@ def _taken_whole(values: dict[str, Any]) -> dict[str, Any]:
     """With mappings that have names of the user's own as one value: pydantic-settings merges dicts alone."""
     if isinstance(queues := values.get("queues"), Mapping):
         values = {**values, "queues": MappingProxyType(queues)}
-    mcp = values.get("mcp")
-    if isinstance(mcp, Mapping):
-        tables = {name: mcp[name] for name in CLIENT_TABLES if isinstance(mcp.get(name), Mapping)}
-        whole = {name: MappingProxyType(table) for name, table in tables.items()}
-        values = {**values, "mcp": {**mcp, **whole}}
+    for group, names in _TABLES.items():
+        given = values.get(group)
+        if isinstance(given, Mapping):
+            tables = {name: given[name] for name in names if isinstance(given.get(name), Mapping)}
+            whole = {name: MappingProxyType(table) for name, table in tables.items()}
+            values = {**values, group: {**given, **whole}}
     return values
 
 
@@ -269,9 +289,12 @@ def _checked(name: str, kind: Any) -> Any:
     if name == "queues":
         queue = _model_of(Queue)
         return dict[str, Annotated[queue, BeforeValidator(_queue)]]  # type: ignore[valid-type]
+    if name == "tools":
+        limits = _model_of(ToolLimits)
+        return dict[str, Annotated[limits, BeforeValidator(_tool_limits)]]  # type: ignore[valid-type]
     if name == "client_patience":
         return dict[str, Annotated[Any, BeforeValidator(_patience)]]
-    if name == "client_result_bytes":
+    if name in ("client_result_tokens", "client_result_bytes"):
         return dict[str, PositiveInt | Literal["any"]]
     if name.endswith("_s"):
         return Annotated[float, BeforeValidator(_seconds)]
@@ -294,6 +317,11 @@ def _patience(value: Any) -> Any:
 def _queue(value: Any) -> Any:
     """A number alone is the number of workers."""
     return {"workers": value} if isinstance(value, int | str) else value
+
+
+def _tool_limits(value: Any) -> Any:
+    """A number alone is how many may run at a time."""
+    return {"max_running": value} if isinstance(value, int | str) else value
 
 
 _Reader = _model_of(Settings, _Sources)
@@ -328,6 +356,6 @@ def _unknown(names: list[str]) -> str:
     meant = f"; did you mean {by_name[near[0]]}?" if near else ";"
     record: Any = Settings
     for name in names[:-1]:
-        record = groups_of(record).get(name, Queue)
+        record = groups_of(record).get(name) or _ENTRIES.get(name, record)
     known = ", ".join(sorted(entry.name for entry in dataclasses.fields(record)))
     return f"there is no such setting{meant} known: {known}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,11 +19,15 @@ from ..task_request import TaskRequest
 from ..tools import ToolSpec
 from .kept_request import kept_request
 from .links import Links
+from .open_calls import NEW, OpenCalls
 from .outcomes import call_tool_result
-from .owner import caller_of_request, owner_of_request
+from .patience import Patience
 from .progress_tokens import kept
-from .request import RequestContext, arguments_of, request_meta
-from .showing import CLIENT, Showing, most_bytes
+from .request import RequestContext, arguments_of, caller_of_request, has_left, owner_of_request, request_meta
+from .sdk import stream_of
+from .showing import CLIENT, Showing, most_bytes, most_tokens
+from .telling import WEBHOOK, ChatWaking
+from .timeouts import may_be_repeated
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +37,12 @@ class TaskAccess:
 
     def __init__(self, app: Backburner) -> None:
         self.app = app
+        self.waking = ChatWaking(app)
+        #: The tool by which parts of results are read, where there is one.
+        self.reading_tool = ""
+        self.patience = Patience(app.settings, app)
         self._started: asyncio.Future[None] | None = None
+        self.open_calls = OpenCalls(app)
 
     @property
     def settings(self) -> Settings:
@@ -44,7 +54,12 @@ class TaskAccess:
 
     @cached_property
     def links(self) -> Links:
-        return Links(self.app.store, self.settings.http.public_url, self.settings.http.artifact_link_s)
+        return Links(
+            self.app.store,
+            self.settings.http.public_url,
+            self.settings.http.artifact_link_s,
+            self.app.artifacts.link,
+        )
 
     def wake(self) -> None:
         """Open the store and get the work going, in the background; only the first call does anything."""
@@ -78,7 +93,11 @@ class TaskAccess:
         answers: Mapping[str, Answer] | None = None,
         external_id: str | None = None,
     ) -> TaskStatus:
-        """Make the task of a `tools/call` request; it is on disk when this returns."""
+        """Make the task of a `tools/call` request; it is on disk when this returns.
+
+        Or find that of the same call, made before and given up: then the status says `joined`. A call that
+        names its task, or has answered questions, is never taken for another.
+        """
         await self.ready()
         traceparent = request_meta(ctx).get("traceparent")
         request = TaskRequest(
@@ -91,8 +110,18 @@ class TaskAccess:
             answers=answers or {},
             caller=caller_of_request(),
             meta=self._kept(ctx, spec),
+            webhook=request_meta(ctx).get(WEBHOOK),
         )
-        return await self.service.aio.submit_request(request)
+        aio, window_s = self.service.aio, self.settings.mcp.join_window_s
+        new = await aio.new_task(request)
+        if external_id is not None or answers or not window_s or spec.join == "never":
+            return await aio.keep(new)
+        if request_meta(ctx).get(NEW) is not True:
+            status = await self.open_calls.join(new, spec.join, partial(_is_abandoned, ctx))
+            if status is not None:
+                return replace(status, joined=True)
+        with self.open_calls.opening(new):
+            return await aio.keep(new)
 
     def _kept(self, ctx: RequestContext, spec: ToolSpec) -> dict[str, Any]:
         """What of the request is kept with its task. Only frameworks show requests to tools."""
@@ -114,6 +143,15 @@ class TaskAccess:
             raise TaskNotFound(task_id=task_id)
         return head
 
+    async def heads(self, task_ids: Sequence[str]) -> Mapping[str, TaskHead]:
+        """The same for several, by one read. Raises TaskNotFound if one is not there."""
+        service = self.service
+        heads = await service.aio.look(service.heads, task_ids, owner=owner_of_request())
+        for task_id, head in heads.items():
+            if head.state is State.EXPIRED:
+                raise TaskNotFound(task_id=task_id)
+        return heads
+
     async def artifacts(self, task_id: str) -> dict[str, Any]:
         """What a task has made, finished or not. Raises TaskNotFound as `status` does."""
         return await self.service.aio.run(self.artifacts_of, task_id, owner_of_request())
@@ -133,7 +171,9 @@ class TaskAccess:
     @property
     def showing(self) -> Showing:
         """How the client of the request that is being answered is shown results."""
-        return Showing(self.links, self.app.data_dir, most_bytes(CLIENT.get(), self.settings))
+        client, settings = CLIENT.get(), self.settings
+        limits = most_tokens(client, settings), most_bytes(client, settings)
+        return Showing(self.links, self.app.artifacts, *limits, self.reading_tool)
 
     def _is_typed(self, task: Task) -> bool:
         """Whether the tool has an output schema; of one that is not known here, it is taken to."""
@@ -141,6 +181,12 @@ class TaskAccess:
         if name in tools:
             return tools.get(name).output_schema is not None
         return task.result_kind == "call_tool_result"
+
+
+async def _is_abandoned(ctx: RequestContext, held: RequestContext, held_s: float) -> bool:
+    """Whether nobody may be behind a request that is held, now that `ctx` asks for the same."""
+    same_client = stream_of(ctx.session) == stream_of(held.session)
+    return (same_client and may_be_repeated(ctx, held_s)) or await has_left(held)
 
 
 def present(status: TaskStatus) -> TaskStatus:

@@ -1,15 +1,36 @@
-"""Following a task as it changes, without a thread and without polling."""
+"""Following tasks as they change, without a thread and without polling."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ..errors import StoreBusy, StoreUnavailable
 from ..service import TaskService, TaskStatus
 
 _TRY_AGAIN_S = 1.0
+
+
+@asynccontextmanager
+async def changes_of(service: TaskService, task_ids: Sequence[str]) -> AsyncIterator[asyncio.Event]:
+    """An event that is set after each change of one of the tasks, and sometimes for nothing."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(changed.set)
+
+    def listen() -> list[Callable[[], None]]:
+        return [service.changes.listen(f"task:{task_id}", wake) for task_id in task_ids]
+
+    stops = await service.aio.run(listen)
+    try:
+        yield changed
+    finally:
+        for stop in stops:
+            stop()
 
 
 async def follow(
@@ -22,14 +43,7 @@ async def follow(
     A slow reader misses what was in between, never the end. A store that is away for a while is
     waited for. Raises TaskNotFound.
     """
-    loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-    def wake() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(changed.set)
-
-    stop = await service.aio.run(service.changes.listen, f"task:{task_id}", wake)
-    try:
+    async with changes_of(service, [task_id]) as changed:
         seen: Any = None
         while True:
             changed.clear()
@@ -46,5 +60,3 @@ async def follow(
             if task.finished:
                 return
             await changed.wait()
-    finally:
-        stop()

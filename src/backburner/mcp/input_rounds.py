@@ -22,8 +22,7 @@ from ..service import TaskStatus
 from ..task import Action, Answer, InputRequest
 from ..tools import ToolSpec
 from .access import TaskAccess
-from .owner import owner_of_request
-from .request import RequestContext, arguments_of, declares, is_modern, missing_capability
+from .request import RequestContext, arguments_of, declares, is_modern, missing_capability, owner_of_request
 
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
 

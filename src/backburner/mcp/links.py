@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -24,6 +24,13 @@ from ..times import iso
 BASE_URL: ContextVar[str] = ContextVar("backburner_base_url", default="")
 
 
+#: The storage's own link to an artifact of a media type for so many seconds, and for how many it works.
+OfStorage = Callable[[Artifact, str, float], tuple[str, float] | None]
+
+
+def _none(artifact: Artifact, media_type: str, for_s: float) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     url: str
@@ -32,20 +39,24 @@ class Link:
 
 class Links:
     """Makes and opens links. `base_url` is where the HTTP server is for its clients; empty: where the request
-    that is being served found it, if it came by HTTP."""
+    that is being served found it, if it came by HTTP. Those that the artifacts' storage has come first."""
 
-    def __init__(self, store: Store, base_url: str, link_s: float) -> None:
+    def __init__(self, store: Store, base_url: str, link_s: float, of_storage: OfStorage = _none) -> None:
         self._signer: Any = URLSafeSerializer(store.secret(), salt="backburner.artifact")
         self._link_s = link_s
+        self._of_storage = of_storage
         self.base_url = base_url.rstrip("/")
 
     def to(self, artifact: Artifact, expires_at: int | None) -> Link | None:
         """A link that works until the task expires, and not longer than the settings say."""
+        now = int(time.time() * 1000)
+        until = now + int(self._link_s * 1000)
+        until = until if expires_at is None else min(until, expires_at)
+        if (own := self._of_storage(artifact, media_type(artifact), (until - now) / 1000)) is not None:
+            return Link(own[0], now + int(own[1] * 1000))
         base_url = self.base_url or BASE_URL.get()
         if not base_url:
             return None
-        until = int((time.time() + self._link_s) * 1000)
-        until = until if expires_at is None else min(until, expires_at)
         token = self._signer.dumps([artifact.artifact_id, until])
         path = f"/artifacts/{artifact.artifact_id}/{_named(artifact)}"
         return Link(f"{base_url}{path}?token={token}", until)

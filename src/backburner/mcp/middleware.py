@@ -47,6 +47,7 @@ from .resources import TaskResources
 from .server_dialect import Around, Handler, Method, OwnTool, SlowCall
 from .showing import CLIENT, Client
 from .slow_tools import SlowTools
+from .telling import REQUEST
 
 #: Set in a runner, where the server's own pipeline runs the tool and the dialects must step aside.
 IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_runner", default=False)
@@ -121,6 +122,7 @@ class TaskMiddleware:
         if IN_RUNNER.get():
             return await call_next(ctx)
         CLIENT.set(Client(*client_of(ctx), over_http=ctx.request is not None))
+        REQUEST.set(ctx)
         if ctx.request_id is None:
             for dialect in self._dialects:
                 await dialect.heard(ctx)
@@ -159,6 +161,7 @@ class TaskMiddleware:
         capabilities = {"completions": {}, **(result.get("capabilities") or {})}
         for dialect in self._dialects:
             dialect.announce(capabilities, version)
+        self._access.waking.announce(capabilities)
         return {**result, "capabilities": capabilities}
 
     async def _list_tools(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:

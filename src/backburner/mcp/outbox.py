@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp_types as types
 
-from .request import RequestContext
+from .request import RequestContext, is_modern
 from .sdk import connection_of
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,26 @@ class Outbox:
     def close(self) -> None:
         self.closed = True
         self._waiting.clear()
+
+
+_LASTING = "backburner.while-connected"
+
+
+def while_connected(ctx: RequestContext, task: asyncio.Task[None]) -> None:
+    """When the client goes, nobody needs the task. (Connections of the later era end with a request.)"""
+    if is_modern(ctx):
+        return
+    tasks = connection_state(ctx).get(_LASTING)
+    if tasks is None:
+        tasks = connection_state(ctx)[_LASTING] = set()
+        connection_of(ctx.session).exit_stack.callback(_cancel_all, tasks)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+def _cancel_all(tasks: set[asyncio.Task[None]]) -> None:
+    for task in list(tasks):
+        task.cancel()
 
 
 def connection_state(ctx: RequestContext) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
+from mcp.server.auth.middleware.auth_context import auth_context_var, get_access_token
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken, principal_components
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import methods
@@ -13,12 +16,50 @@ from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
+from .. import json_text
+from ..short_names import owner_of
+from ..task import LOCAL_OWNER, Caller
+
 RequestContext = ServerRequestContext[Any, Any]
+
+_LONGEST_CLAIMS = 16_384
 
 
 def is_modern(ctx: RequestContext) -> bool:
     """Whether the request is of the era without sessions and handshakes, 2026-07-28 and later."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def owner_of_request() -> str:
+    """The owner of what this request makes: its token's client, issuer and subject, or the local owner."""
+    token = get_access_token()
+    return LOCAL_OWNER if token is None else owner_of(*principal_components(token))
+
+
+def caller_of_request() -> Caller | None:
+    """Who called, without the token itself, for a tool that asks in the runner; None without a token."""
+    token = get_access_token()
+    if token is None:
+        return None
+    client_id, issuer, subject = principal_components(token)
+    claims = token.claims or {}
+    kept = claims if json_text.can_be_kept(claims, _LONGEST_CLAIMS) else {}
+    return Caller(client_id, issuer, subject, tuple(token.scopes), kept)
+
+
+def become(caller: Caller | None) -> None:
+    """Make `get_access_token` give that caller again in this context."""
+    if caller is None:
+        return
+    claims = dict(caller.claims) or ({"iss": caller.issuer} if caller.issuer else None)
+    token = AccessToken(
+        token="",
+        client_id=caller.client_id,
+        scopes=list(caller.scopes),
+        subject=caller.subject,
+        claims=claims,
+    )
+    auth_context_var.set(AuthenticatedUser(token))
 
 
 def client_of(ctx: RequestContext) -> tuple[str, str]:
@@ -49,6 +90,12 @@ def arguments_of(ctx: RequestContext) -> dict[str, Any]:
 def comes_again(ctx: RequestContext) -> bool:
     """Whether a call is the next round of one that was answered with questions, as 2026-07-28 has it."""
     return is_modern(ctx) and (ctx.params or {}).get("requestState") is not None
+
+
+async def has_left(ctx: RequestContext) -> bool:
+    """Whether the HTTP connection is closed on which a request came. Elsewhere that ends the request."""
+    look = getattr(ctx.request, "is_disconnected", None)
+    return look is not None and bool(await look())
 
 
 def validate(ctx: RequestContext) -> None:

@@ -5,8 +5,9 @@
     task://{task_id}/artifacts                           the files that the task has made so far, as JSON
     task://{task_id}/artifacts/{artifact_id}/{name}      a file that the task made
 
-`?offset=…&length=…` reads a range of bytes. Of what is not read whole, `_meta` says where the
-range lies and how long the whole is. Without a range at most a mebibyte is read.
+`?offset=…&length=…` reads a range of bytes, and of a result `?path=…` what is at that path in it
+(`json_path`). Of what is not read whole, `_meta` says where the range lies and how long the whole is. No more
+than a mebibyte is read at once, and of text no more than the client gets of a result.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,30 +22,25 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
-from ..errors import ArtifactNotFound, BackburnerError
-from ..folders import artifact_file
-from ..result_parts import large_result
+from ..errors import ArtifactNotFound, ArtifactStorageError, BackburnerError, NoSuchPart
 from ..service import TaskService
 from ..task import Artifact
 from ..times import iso
 from .access import TaskAccess
 from .jsonrpc_errors import jsonrpc_errors
 from .links import media_type
-from .owner import owner_of_request
-from .request import RequestContext, as_dict, completed, is_modern, validate
+from .pieces import Part, Piece, check_offset, part_in, piece_of, piece_of_result
+from .request import RequestContext, as_dict, completed, is_modern, owner_of_request, validate
 from .server_dialect import Around
 
 SCHEME = "task://"
-_MOST_BYTES = 1 << 20
-#: No file is longer, and no other number can be asked of a file.
-_FURTHEST = (1 << 63) - 1
 _LOG_PAGE = 5000
 
 TEMPLATES: tuple[dict[str, Any], ...] = (
     {
-        "uriTemplate": "task://{task_id}/result{?offset,length}",
+        "uriTemplate": "task://{task_id}/result{?path,offset,length}",
         "name": "task-result",
-        "description": "The result of a finished task, as JSON",
+        "description": "The result of a finished task, as JSON; with a path such as $.items[0:10] that part",
         "mimeType": "application/json",
     },
     {
@@ -66,12 +61,6 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
         "description": "A file that a task has made",
     },
 )
-
-
-@dataclass(frozen=True)
-class _Range:
-    offset: int
-    length: int
 
 
 class TaskResources:
@@ -106,65 +95,57 @@ class TaskResources:
         await self._access.ready()
         service = self._access.service
         try:
-            return await service.aio.run(self._read, service, uri, owner_of_request())
+            contents = await service.aio.run(self._read, service, uri, owner_of_request())
+        except NoSuchPart as error:
+            raise MCPError(INVALID_PARAMS, str(error), {"uri": uri, "code": error.code}) from None
+        except ArtifactStorageError:
+            raise  # it may be back in a moment, and says nothing of whose the file is that could not be read
         except (BackburnerError, OSError):
             # The same words for what is not there, what is another's, and what has expired.
             raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri}) from None
+        task_id, _, what = uri.removeprefix(SCHEME).partition("?")[0].partition("/")
+        if what == "result":
+            self._access.open_calls.close(task_id)
+        return contents
 
     def _read(self, service: TaskService, uri: str, owner: str) -> dict[str, Any]:
         # By hand: a URL parser turns the host of an address to lower case, and stumbles over brackets.
         path, _, query = uri.removeprefix(SCHEME).partition("?")
-        part = _range_of(uri, query)
+        part = part_in({name: values[0] for name, values in parse_qs(query).items()})
+        of_text = part.at_most(self._access.showing.text_bytes)
         task_id, *rest = path.split("/")
+        if part.path is not None and rest != ["result"]:
+            raise NoSuchPart(path=part.path, reason="only results have paths")
         match rest:
             case ["result"]:
-                return self._read_result(service, task_id, owner, uri, part)
+                outcome = service.result(task_id, owner=owner)
+                return _text(uri, piece_of_result(outcome, of_text, self._access.app.artifacts))
             case ["logs"]:
                 text = "".join(_log_lines(service, task_id, owner)).encode()
-                return _text(uri, text, part, "text/plain")
+                return _text(uri, piece_of(text, of_text, "text/plain"))
             case ["artifacts"]:
                 made = json.dumps(self._access.artifacts_of(task_id, owner), ensure_ascii=False).encode()
-                return _text(uri, made, part, "application/json")
+                return _text(uri, piece_of(made, of_text, "application/json"))
             case ["artifacts", artifact_id, _, *_]:  # the name is for people, and may hold anything
                 service.head(task_id, owner=owner)
                 artifact = service.store.artifact(artifact_id)
                 if artifact.task_id != task_id:
                     raise ArtifactNotFound(artifact_id=artifact_id)
-                return self._read_file(uri, artifact, part)
+                return self._read_file(uri, artifact, part, of_text)
         raise ArtifactNotFound(artifact_id=uri)
 
-    def _read_result(
-        self, service: TaskService, task_id: str, owner: str, uri: str, part: _Range
-    ) -> dict[str, Any]:
-        outcome = service.result(task_id, owner=owner)
-        large = large_result(outcome.task, outcome.artifacts)
-        if large is not None:
-            return self._read_file(uri, large, part)
-        task = outcome.task
-        value = task.result if task.error is None else {"error": task.error.to_dict()}
-        return _text(uri, json.dumps(value, ensure_ascii=False).encode(), part, "application/json")
-
-    def _read_file(self, uri: str, artifact: Artifact, part: _Range) -> dict[str, Any]:
+    def _read_file(self, uri: str, artifact: Artifact, part: Part, of_text: Part) -> dict[str, Any]:
         kind = media_type(artifact)
-        with artifact_file(self._access.app.data_dir, artifact).open("rb") as file:
-            file.seek(part.offset)
-            data = file.read(part.length)
-        if kind == "application/json" or kind.startswith("text/"):
-            return _contents(uri, data, part, artifact.size_bytes, kind, as_text=True)
-        return _contents(uri, data, part, artifact.size_bytes, kind, as_text=False)
-
-
-def _range_of(uri: str, query: str) -> _Range:
-    values = parse_qs(query)
-    try:
-        offset = int(values.get("offset", ["0"])[0])
-        length = int(values.get("length", [str(_MOST_BYTES)])[0])
-    except ValueError:
-        raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers", {"uri": uri}) from None
-    if not 0 <= offset <= _FURTHEST or length < 1:
-        words = f"offset must be from 0 to {_FURTHEST} and length at least 1"
-        raise MCPError(INVALID_PARAMS, words, {"uri": uri})
-    return _Range(offset, min(length, _MOST_BYTES))
+        is_text = kind == "application/json" or kind.startswith("text/")
+        part = of_text if is_text else part
+        check_offset(part, artifact.size_bytes)
+        data = self._access.app.artifacts.read(artifact, part.offset, part.length)
+        piece = Piece(data, part.offset, artifact.size_bytes, kind)
+        if is_text:
+            return _text(uri, piece)
+        blob = {"uri": uri, "mimeType": kind, "blob": base64.b64encode(piece.data).decode()}
+        place = {**piece.place, "length": len(piece.data)}
+        return {"contents": [blob if piece.is_whole else {**blob, "_meta": place}]}
 
 
 def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
@@ -177,20 +158,6 @@ def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
     return lines
 
 
-def _text(uri: str, whole: bytes, part: _Range, kind: str) -> dict[str, Any]:
-    data = whole[part.offset : part.offset + part.length]
-    return _contents(uri, data, part, len(whole), kind, as_text=True)
-
-
-def _contents(uri: str, data: bytes, part: _Range, size: int, kind: str, *, as_text: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"uri": uri, "mimeType": kind}
-    if as_text:
-        # A range may cut a character in two: the cut one is left to the next range.
-        text = data.decode("utf-8", "ignore") if len(data) < size else data.decode("utf-8", "replace")
-        data = text.encode()
-        body["text"] = text
-    else:
-        body["blob"] = base64.b64encode(data).decode()
-    if len(data) < size:
-        body["_meta"] = {"offset": part.offset, "length": len(data), "size": size}
-    return {"contents": [body]}
+def _text(uri: str, piece: Piece) -> dict[str, Any]:
+    body: dict[str, Any] = {"uri": uri, "mimeType": piece.kind, "text": piece.text}
+    return {"contents": [body if piece.is_whole else {**body, "_meta": piece.place}]}

@@ -189,6 +189,11 @@ def connection_of(session: ServerSession) -> Connection:
     return session._connection
 
 
+def stream_of(session: ServerSession) -> int:
+    """What is the same for all messages of one client: of the later era each has a connection of its own."""
+    return id(session._connection.outbound)
+
+
 def lifespan_state_of(manager: StreamableHTTPSessionManager) -> Any:
     """What the lifespan of a server gave that is served over HTTP, for those who answer its requests."""
     return manager._lifespan_state

@@ -6,6 +6,7 @@ A dialect is one protocol view of tasks. Its names, shapes and words for states 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,12 @@ class SlowCall:
     spec: ToolSpec
     token: CallToken
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    came_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def waited_s(self) -> float:
+        """How long its client has waited."""
+        return time.monotonic() - self.came_at
 
 
 class ServerDialect:

@@ -14,6 +14,8 @@ def status_message(status: TaskStatus) -> str:
         return task.error.message
     if task.cancel_requested and not task.finished:
         return "Being cancelled"
+    if task.waits_for is not None:
+        return f"Queued, and held: {task.waits_for}"
     if task.state is State.QUEUED:
         return "Queued" if status.position is None else f"Queued at position {status.position}"
     if task.state is State.INPUT_REQUIRED and status.questions:

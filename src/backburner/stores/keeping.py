@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..lifecycle import LEASED, Signal, State, next_state
+from ..lifecycle import LEASED, TERMINAL, Signal, State, next_state
+from ..limits import MINUTE_MS, Limits
 from ..reports import Outcome, TimedOut
 from ..store import HeldLease
 from ..task import TaskError
-from . import task_logs, tasks, working
+from . import deliveries, task_logs, tasks, working
+from .limiting import Room, has_left
 from .rows import by_name, launch_of
 from .transaction import Row, Transaction
 from .working import end, lost
@@ -36,8 +38,14 @@ def make_ready(tx: Transaction) -> list[str]:
     """As a claim does it; and here what a clock that was set back would keep waiting is looked for, too."""
     ready = working.make_ready(tx, tx.one("next_ready_at"))
     stuck = tx.all("make_ready_what_is_of_another_clock", now=tx.now, later=tx.now + _CLOCK_WAS_SET_BACK_MS)
-    tx.topics.update(f"queue:{row['queue']}" for row in stuck)
-    return [*ready, *(row["task_id"] for row in stuck)]
+    return [*ready, *working.in_line(tx, stuck)]
+
+
+def look_at_limits(tx: Transaction, limits: Limits) -> None:
+    """What limits hold that have room, or are no more, is in line; and starts that count no more go."""
+    tx.run("forget_starts", before=tx.now - MINUTE_MS)
+    if tx.one("held_limits") is not None:
+        Room(tx, limits).look_again()
 
 
 def time_out(tx: Transaction, overdue: Sequence[HeldLease]) -> list[str]:
@@ -72,6 +80,10 @@ def expire(tx: Transaction, limit: int) -> list[str]:
             continue
         tasks.drop_outputs(tx, task_id)
         tx.run("expire_task", task_id=task_id, state=after, now=tx.now)
+        if row["state"] == State.QUEUED:
+            has_left(tx, row)
+        if row["state"] not in TERMINAL:  # of another end, those who want to know were told then
+            deliveries.tell(tx, row, task_id, after)
         tx.record(task_id, row["attempt"], Signal.EXPIRE, row["state"], after, None)
         touched.append(task_id)
     return touched
@@ -80,7 +92,7 @@ def expire(tx: Transaction, limit: int) -> list[str]:
 def purge(tx: Transaction, before: int, limit: int) -> list[str]:
     expired = tx.all("expired_before", before=before, limit=limit)  # their logs went when they expired
     for row in expired:
-        tasks.forget(tx, row["task_id"], row["seq"])
+        tasks.forget(tx, row)
     return [row["task_id"] for row in expired]
 
 

@@ -13,18 +13,11 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from ..clock import Clock
 from ..config import without_password
-from ..errors import (
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    StoreReadOnly,
-    StoreRefused,
-    StoreTooNew,
-    StoreUnavailable,
-)
-from ..store import ANYTHING, StoreSize, Watch
+from ..errors import StoreError, StoreTooNew
+from ..store import StoreSize
+from ..watch import ANYTHING, Watch
 from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
+from .postgres_errors import from_postgres
 from .postgres_pipeline import Pipeline
 from .postgres_watch import ListeningWatch
 from .sql_store import SqlStore
@@ -38,7 +31,6 @@ _MIGRATION_LOCK = 6238125500
 _LARGEST_NOTICE = 7_000
 _TRIES = 5
 _PATIENCE_S = 5.0
-_REFUSALS = (psycopg.DataError, psycopg.IntegrityError, *UNFIT)
 
 
 class PostgresStore(SqlStore):
@@ -260,22 +252,7 @@ class PostgresStore(SqlStore):
             self._writer.close()
 
     def _as_store_error(self, error: Exception) -> StoreError:
-        state = getattr(error, "sqlstate", None) or ""
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        kinds: list[tuple[tuple[str, ...], type[StoreError]]] = [
-            (("53100", "53200"), StoreFull),
-            (("25006", "42501"), StoreReadOnly),
-            (("55P03", "40P01", "40001"), StoreBusy),
-            (("XX001", "XX002"), StoreCorrupt),
-        ]
-        if isinstance(error, _REFUSALS) or state.startswith("54"):
-            return StoreRefused(store=self.url, reason=reason)
-        for states, kind in kinds:
-            if state in states:
-                return kind(store=self.url, reason=reason)
-        unreachable = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-        kind = StoreUnavailable if unreachable else StoreError
-        return kind(store=self.url, reason=reason)
+        return from_postgres(self.url, error)
 
 
 def _version_of(connection: _Connection) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 
-from ..store import ANYTHING
+from ..watch import ANYTHING
 
 CHANNEL = "backburner"
 _PAUSE_S = 0.2

@@ -27,6 +27,7 @@ from ..task import (
     Worker,
 )
 from ..task_request import MOST_RESOURCES
+from .statements import NEVER
 from .transaction import Row
 
 decode, encode = json_text.decode, json_text.encode
@@ -61,6 +62,7 @@ def new_task_parameters(new: NewTask, now: int, worker: str | None) -> dict[str,
         "resources_json": _sparse(new.resources),
         "retry_json": _sparse(new.retry),
         "meta_json": _meta_json(new),
+        "webhooks_json": new.webhooks_json,
         "traceparent": new.traceparent,
         "hint_s": new.hint_s,
         "estimate_s": new.estimate_s,
@@ -177,7 +179,8 @@ def task(row: Row) -> Task:
         estimate_s=row["estimate_s"],
         traceparent=row["traceparent"],
         **_from_meta_json(row["meta_json"]),
-        ready_at=row["ready_at"],
+        ready_at=None if row["ready_at"] == NEVER else row["ready_at"],
+        waits_for=row.get("waits_for"),
         started_at=row["started_at"],
         heartbeat_at=row["heartbeat_at"],
         completed_at=row["completed_at"],

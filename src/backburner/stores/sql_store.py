@@ -6,9 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ..client_time_outs import ClientTimeOut, Transport
 from ..clock import Clock
 from ..errors import ArtifactNotFound
+from ..hand_out import HandOut
 from ..lifecycle import State
+from ..limits import NO_LIMITS, Limits
+from ..open_call import Note, OpenCall
 from ..reports import Change
 from ..store import (
     HeldLease,
@@ -18,7 +22,6 @@ from ..store import (
     Runtime,
     TaskQuery,
     Turn,
-    Watch,
     Wish,
 )
 from ..submission import Submission
@@ -34,7 +37,9 @@ from ..task import (
     Worker,
     ids_that_begin,
 )
-from . import keeping, rows, task_logs, tasks, turns, working
+from ..watch import Watch
+from ..webhooks.outbox import Delivery
+from . import calls, clients, deliveries, hand_outs, keeping, rows, task_logs, tasks, turns, working
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -160,11 +165,18 @@ class SqlStore(ABC):
 
     # -- working on tasks
 
-    def claim(self, queues: Sequence[str], workers: Sequence[str], *, fair: bool = False) -> list[Lease]:
-        return self._write(lambda tx: working.claim(tx, queues, workers, fair), durable=False)
+    def claim(
+        self,
+        queues: Sequence[str],
+        workers: Sequence[str],
+        *,
+        fair: bool = False,
+        limits: Limits = NO_LIMITS,
+    ) -> list[Lease]:
+        return self._write(lambda tx: working.claim(tx, queues, workers, fair, limits), durable=False)
 
-    def claim_task(self, task_id: str, worker: str) -> Lease | None:
-        return self._write(lambda tx: working.claim_task(tx, task_id, worker))
+    def claim_task(self, task_id: str, worker: str, limits: Limits | None = NO_LIMITS) -> Lease | None:
+        return self._write(lambda tx: working.claim_task(tx, task_id, worker, limits))
 
     def report(self, lease: Lease, *changes: Change) -> None:
         self._write(lambda tx: working.report(tx, lease, changes))
@@ -179,10 +191,11 @@ class SqlStore(ABC):
         wishes: Sequence[Wish] = (),
         *,
         fair: bool = False,
+        limits: Limits = NO_LIMITS,
         watch: Watch | None = None,
     ) -> Turn:
         def write(tx: Transaction) -> Turn:
-            turn = turns.take(tx, reports, submissions, wishes, fair)
+            turn = turns.take(tx, reports, submissions, wishes, fair, limits)
             tx.is_known_to(watch)
             return turn
 
@@ -196,6 +209,43 @@ class SqlStore(ABC):
 
     def workers(self) -> list[Worker]:
         return [rows.worker(row) for row in self._all("workers")]
+
+    # -- open calls
+
+    def write_calls(
+        self, kept: Sequence[OpenCall], closed: Sequence[str] = (), notes: Sequence[Note] = ()
+    ) -> None:
+        self._write(lambda tx: calls.write(tx, kept, closed, notes), durable=False)
+
+    def has_calls(self) -> bool:
+        return self._read(lambda tx: tx.one("any_call") is not None)
+
+    def calls_like(self, owner: str, tool_name: str, inputs_hash: str) -> list[OpenCall]:
+        return self._read(lambda tx: calls.like(tx, owner, tool_name, inputs_hash))
+
+    def forget_calls(self, finished_before: int) -> int:
+        return self._write(
+            lambda tx: len(tx.all("forget_calls", finished_before=finished_before)), durable=False
+        )
+
+    # -- queues outside
+
+    def begin_hand_out(
+        self, engine: str, queues: Sequence[str], *, task_ids: Sequence[str] | None = None, limit: int = 100
+    ) -> list[Task]:
+        return self._write(lambda tx: hand_outs.begin(tx, engine, queues, task_ids, limit))
+
+    def handed_out(self, jobs: Mapping[str, str]) -> None:
+        self._write(lambda tx: hand_outs.handed_out(tx, jobs))
+
+    def not_handed_out(self, task_ids: Sequence[str], problem: str, again_in_ms: int) -> None:
+        self._write(lambda tx: hand_outs.not_handed_out(tx, task_ids, problem, again_in_ms))
+
+    def hand_outs(self, engine: str) -> list[HandOut]:
+        return self._read(lambda tx: hand_outs.of(tx, engine))
+
+    def take_back(self, task_ids: Sequence[str], *, ended: bool = False) -> None:
+        self._write(lambda tx: hand_outs.take_back(tx, task_ids, ended))
 
     # -- keeping house
 
@@ -215,6 +265,9 @@ class SqlStore(ABC):
 
     def make_ready(self) -> list[str]:
         return self._write(keeping.make_ready)
+
+    def look_at_limits(self, limits: Limits) -> None:
+        self._write(lambda tx: keeping.look_at_limits(tx, limits), durable=False)
 
     def ready_in_ms(self) -> int | None:
         return self._read(lambda tx: working.in_ms(tx, tx.one("next_ready_at")))
@@ -236,6 +289,52 @@ class SqlStore(ABC):
 
     def forget_runtimes(self, keep: int = 500) -> int:
         return self._write(lambda tx: keeping.forget_runtimes(tx, keep))
+
+    # -- telling endpoints
+
+    def due_deliveries(self, limit: int = 32) -> list[Delivery]:
+        return self._read(lambda tx: deliveries.due(tx, limit))
+
+    def lease_delivery(self, delivery: Delivery, lease_s: float) -> bool:
+        return self._write(lambda tx: deliveries.lease(tx, delivery, lease_s), durable=False)
+
+    def delivered(self, delivery: Delivery) -> None:
+        self._write(lambda tx: deliveries.delivered(tx, delivery))
+
+    def not_delivered(self, delivery: Delivery, error: str, again_in_s: float | None) -> None:
+        self._write(lambda tx: deliveries.not_delivered(tx, delivery, error, again_in_s))
+
+    def put_off_deliveries(self, endpoint: str, for_s: float) -> None:
+        self._write(
+            lambda tx: tx.run("put_off_deliveries", endpoint=endpoint, until=tx.now + int(for_s * 1000))
+        )
+
+    def deliveries(self, owner: str | None = None, limit: int = 500) -> list[Delivery]:
+        found = self._all("deliveries", owner=owner, limit=limit)
+        return [Delivery(**rows.by_name(row)) for row in found]
+
+    def retry_delivery(self, delivery_id: str, owner: str | None = None) -> bool:
+        def write(tx: Transaction) -> bool:
+            return tx.one("retry_delivery", delivery_id=delivery_id, owner=owner, now=tx.now) is not None
+
+        return self._write(write)
+
+    def has_deliveries(self) -> bool:
+        return bool(self._all("a_delivery_waits"))
+
+    # -- clients
+
+    def keep_time_out(self, seen: ClientTimeOut) -> None:
+        self._write(lambda tx: clients.keep(tx, seen))
+
+    def time_outs(self) -> list[ClientTimeOut]:
+        return self._read(clients.kept)
+
+    def disprove_time_outs(self, name: str, version: str, transport: Transport, waited_ms: int) -> int:
+        return self._write(lambda tx: clients.disprove(tx, name, version, transport, waited_ms))
+
+    def forget_time_outs(self, name: str | None = None) -> int:
+        return self._write(lambda tx: clients.forget(tx, name))
 
     # -- the store itself
 

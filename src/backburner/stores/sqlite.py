@@ -26,7 +26,8 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..folders import make_private
-from ..store import StoreSize, Watch
+from ..store import StoreSize
+from ..watch import Watch
 from . import sqlite_space
 from .host_clock import HostClock
 from .sql_store import SqlStore
@@ -259,6 +260,7 @@ class SqliteStore(SqlStore):
         def move(tx: Transaction) -> None:
             tx.run("move_retries", by_ms=jump_ms)
             tx.run("move_expiry", by_ms=jump_ms)
+            tx.run("move_starts", by_ms=jump_ms)
             self._host_clock.remember()
 
         if jump_ms:

@@ -2,21 +2,28 @@
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
 in place of `{…}` in statements and in other fragments. `{leased}` and `{unfinished}` are lists of
-states, from the lifecycle. Parameters are written `:name`.
+states, from the lifecycle, and `{never}` is a time. Parameters are written `:name`. A block that begins
+with `-- template: …` is a statement for any table, whose name and columns are put in when it is used.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
 from ..lifecycle import LEASED, State
 
-_BLOCK = re.compile(r"^-- (name|fragment): (\w+)\n", re.MULTILINE)
+_BLOCK = re.compile(r"^-- (name|fragment|template): (\w+)\n", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
-_SHARED = ("tasks", "leases", "outputs", "keeping")
+_SHARED = (
+    *("tasks", "leases", "outputs", "keeping", "calls", "clients", "limits", "webhooks"),
+    *("hand_outs", "copying"),
+)
+#: The time at which a task is ready that waits for something else.
+NEVER = 9_000_000_000_000_000
 
 
 def _listed(states: frozenset[State]) -> str:
@@ -41,18 +48,36 @@ def _fill(body: str, fragments: dict[str, str]) -> str:
 
 
 @cache
-def statements(dialect: str) -> dict[str, str]:
-    """All statements for `sqlite` or `postgres`, by name, with parameters as its driver wants them."""
-    found: dict[str, dict[str, str]] = {"name": {}, "fragment": dict(_STATES)}
+def _found(dialect: str) -> dict[str, dict[str, str]]:
+    """What the files have for a dialect: by kind, then by name."""
+    found: dict[str, dict[str, str]] = {
+        "name": {},
+        "fragment": {**_STATES, "never": str(NEVER)},
+        "template": {},
+    }
     for file in (*_SHARED, dialect):
         for kind, name, body in _blocks((files(__package__) / "sql" / f"{file}.sql").read_text("utf-8")):
             if name in found[kind]:
                 raise ValueError(f"two SQL statements are named {name}")
             found[kind][name] = body
+    return found
+
+
+@cache
+def statements(dialect: str) -> dict[str, str]:
+    """All statements for `sqlite` or `postgres`, by name, with parameters as its driver wants them."""
+    found = _found(dialect)
     filled = {name: _fill(body, found["fragment"]) for name, body in found["name"].items()}
     if dialect == "postgres":
         return {name: _PARAMETER.sub(r"%(\1)s", body.replace("%", "%%")) for name, body in filled.items()}
     return filled
+
+
+def for_table(dialect: str, template: str, table: str, columns: Sequence[str] = ()) -> str:
+    """The statement that a template is for a table. `{places}` are as many `?` as it has columns."""
+    quoted = [f'"{column}"' for column in columns]
+    named = {"table": table, "columns": ", ".join(quoted), "places": ", ".join("?" * len(quoted))}
+    return _fill(_found(dialect)["template"][template], named)
 
 
 @cache

@@ -15,8 +15,8 @@ from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueF
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import TaskQuery
 from ..submission import Submission, as_submitted
-from ..task import NewTask, Task, TaskHead, first_task_id
-from . import rows
+from ..task import NewTask, Task, TaskError, TaskHead, first_task_id
+from . import deliveries, limiting, rows
 from .transaction import Answer, Row, Transaction
 
 #: What a caller is told to wait when a queue is full and nothing better is known.
@@ -99,6 +99,7 @@ def kept(
     seq = inserted["seq"]
     tx.many("insert_tag", [{"owner": new.owner, "tag": tag, "seq": seq} for tag in new.tags])
     tx.record(new.task_id, 0, "submit", None, State.QUEUED, None)
+    limiting.submitted(tx, new, seq)
     if begun.worker is None:
         tx.topics.add(f"queue:{new.queue}")
     return Submission(as_submitted(new, seq, leased), created=True, position=begun.ahead + 1)
@@ -168,7 +169,7 @@ def _seen(tx: Transaction, statement: str, task_id: str, owner: str | None) -> R
 
 
 def position(tx: Transaction, task: Task, limit: int) -> int | None:
-    if task.state is not State.QUEUED:
+    if task.state is not State.QUEUED or task.waits_for is not None:
         return None
     row = tx.one("position", queue=task.queue, priority=task.priority, seq=task.seq, limit=limit)
     return int(row["position"]) if row else None
@@ -231,6 +232,8 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
     if after is not None:
         tx.run("request_cancel", task_id=task_id, state=after, now=tx.now, reason=reason)
         if after is State.CANCELLED:
+            error = TaskError("cancelled", reason or "Cancelled before it started.")
+            deliveries.tell(tx, row, task_id, after, error)
             tx.run(
                 "finish_task",
                 task_id=task_id,
@@ -239,11 +242,10 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
                 failures=row["failures"],
                 started_at=None,
                 result_json=None,
-                error_json=rows.encode(
-                    {"type": "cancelled", "message": reason or "Cancelled before it started."}
-                ),
+                error_json=rows.error_json(error),
                 metrics_json=None,
             )
+            limiting.has_left(tx, row)
         detail = {"reason": reason} if reason else {}
         tx.record(task_id, row["attempt"], Signal.CANCEL, before, after, row["worker_id"], **detail)
         tx.topics.add(f"steer:{task_id}")
@@ -297,7 +299,7 @@ def delete(tx: Transaction, task_id: str, owner: str | None) -> None:
     row = _seen(tx, "lock_task", task_id, owner)
     if State(row["state"]) not in TERMINAL:
         raise NotAllowedNow(task_id=task_id, state=row["state"], signal="be deleted; cancel it first")
-    forget(tx, task_id, row["seq"])
+    forget(tx, {**rows.by_name(row), "task_id": task_id})
     tx.topics.add(f"task:{task_id}")
 
 
@@ -307,10 +309,13 @@ def drop_outputs(tx: Transaction, task_id: str) -> None:
         tx.run(f"delete_{what}", task_id=task_id)
 
 
-def forget(tx: Transaction, task_id: str, seq: int) -> None:
-    """Remove every trace of a task."""
+def forget(tx: Transaction, row: Row) -> None:
+    """Remove every trace of a task; `row` has its `task_id`, its `seq` and its `webhooks_json`."""
+    task_id, seq = row["task_id"], row["seq"]
     drop_outputs(tx, task_id)
+    deliveries.forget(tx, row)
     tx.run("delete_attempts", task_id=task_id)
     tx.run("delete_events", task_id=task_id)
     tx.run("delete_tags", seq=seq)
+    tx.run("delete_limits", seq=seq)
     tx.run("delete_task", task_id=task_id)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .. import json_text
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State
-from ..store import Watch
+from ..watch import Watch
 
 T = TypeVar("T")
 
@@ -44,6 +44,8 @@ class Transaction:
         self._statements = statements
         self.now = now
         self.topics: set[str] = set()
+        #: When the first of those that were put off here falls due, as far as it is known.
+        self.due_at: int | None = None
         self.known: tuple[Watch, frozenset[str]] | None = None
         self._put_off: dict[str, list[Mapping[str, Any]]] = {}
 
@@ -56,6 +58,10 @@ class Transaction:
         """Who hears by this watch knows of all that is written so far."""
         if watch is not None:
             self.known = watch, frozenset(self.topics)
+
+    def falls_due(self, at: int) -> None:
+        """A task is put off until then."""
+        self.due_at = at if self.due_at is None else min(self.due_at, at)
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]:
         return self.ask(name, **parameters).fetchall()
@@ -105,6 +111,13 @@ class Transaction:
             detail_json=json_text.encode(detail) if detail else None,
         )
         self.topics.add(f"task:{task_id}")
+
+    def note(self, task_id: str, signal: str, **detail: Any) -> None:
+        """Write a line of a task's audit trail that moves nothing. A task that is gone is passed over."""
+        row = self.one("lock_task", task_id=task_id)
+        if row is not None:
+            state = State(row["state"])
+            self.record(task_id, row["attempt"], signal, state, state, row["worker_id"], **detail)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

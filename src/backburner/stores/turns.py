@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..errors import BackburnerError
 from ..lifecycle import Signal, State, next_state
+from ..limits import Limits
 from ..store import Lease, Turn, Wish
 from ..submission import Submission
 from . import tasks, working
@@ -21,19 +22,22 @@ def take(
     submissions: tasks.Submissions,
     wishes: Sequence[Wish],
     fair: bool,
+    limits: Limits,
 ) -> Turn:
     """As `report_all`, then `submit_all`, then `claim` for each wish, in few round trips.
 
-    A new task that finds nothing before it in its queue is written once, as leased, and not queued first.
+    A new task that finds nothing before it in its queue is written once, as leased, and not queued first;
+    but where limits may hold one of them, all are claimed.
     """
     locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
     waiting = tasks.count_waiting(lengths)
     # Where owners take turns, what ends now counts as under way: else one worker would never change owners.
     lost = [] if fair else working.report_all(tx, reports, locked)
+    counted = {new.queue for new, _ in submissions if limits or new.limits is not None}
     free = {
         wish.queue: deque(wish.workers)
         for wish in wishes
-        if wish.queue in waiting
+        if wish.queue in waiting.keys() - counted
         and not fair
         and not waiting[wish.queue].total()
         and f"queue:{wish.queue}" not in tx.topics
@@ -51,11 +55,13 @@ def take(
     leases: dict[str, list[Lease]] = {queue: [] for queue in free}
     submitted = [_kept(tx, begun[at], leases) for at in range(len(submissions))]
     next_due = due.fetchone()
-    if working.make_ready(tx, next_due):
+    if made_ready := working.make_ready(tx, next_due):
         next_due = tx.one("next_ready_at")
+    if made_ready or counted:
+        tx.flush()  # what new tasks are under
         looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     for queue, workers in others.items():
-        leases[queue] = working.take(tx, looked[queue], [queue], workers, fair)
+        leases[queue] = working.take(tx, looked[queue], [queue], workers, fair, limits)
     if fair:
         lost = working.report_all(tx, reports, locked)
     tx.flush()

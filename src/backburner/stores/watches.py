@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..folders import make_private
-from ..store import ANYTHING, Watch
+from ..watch import ANYTHING, Watch
 
 #: Small enough that what a listener has not read yet fits into what one sender may have under way.
 _LARGEST = 8_000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..errors import LeaseLost
 from ..lifecycle import LEASED, Signal, State, next_state
+from ..limits import Limits
 from ..reports import (
     Asked,
     Cancelled,
@@ -28,19 +28,25 @@ from ..reports import (
 )
 from ..store import Lease, LeaseView
 from ..task import TaskError, Worker
-from . import rows, task_logs
+from . import deliveries, rows, task_logs
+from .limiting import Room, has_left
+from .sharing import choose
 from .transaction import Answer, Row, Transaction
 
-_ABOVE_EVERY_PRIORITY = 2**31
+#: So often a claim looks for others in the place of what limits hold, and at so many at least.
+_LOOKS, _LEAST_LOOKED_AT = 4, 32
 
 # -- claiming ------------------------------------------------------------------------------------
 
 
-def claim(tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool) -> list[Lease]:
+def claim(
+    tx: Transaction, queues: Sequence[str], workers: Sequence[str], fair: bool, limits: Limits
+) -> list[Lease]:
     due = tx.ask("next_ready_at")
     found = look(tx, queues, len(workers), fair)
     made_ready = make_ready(tx, due.fetchone())
-    return take(tx, look(tx, queues, len(workers), fair) if made_ready else found, queues, workers, fair)
+    looked = look(tx, queues, len(workers), fair) if made_ready else found
+    return take(tx, looked, queues, workers, fair, limits)
 
 
 Look = list[Answer] | None
@@ -52,78 +58,85 @@ def look(tx: Transaction, queues: Sequence[str], n: int, fair: bool) -> Look:
 
 
 def take(
-    tx: Transaction, looked: Look, queues: Sequence[str], workers: Sequence[str], fair: bool
+    tx: Transaction, looked: Look, queues: Sequence[str], workers: Sequence[str], fair: bool, limits: Limits
 ) -> list[Lease]:
-    """Lease the best of what is found."""
-    found = [one.fetchall() for one in looked] if looked is not None else _fair(tx, queues, len(workers))
-    best = heapq.merge(
-        *found, key=lambda row: (-row["priority"], row["seq"]) if not fair else -row["priority"]
-    )
-    leases = [_lease(tx, row, worker) for worker, row in zip(workers, best, strict=False)]
-    tx.flush()
-    if tx.has("lock_fair_claim") and sum(map(len, found)) > len(leases):
-        # Other claims have passed over the rows that are locked here and left.
+    """Lease the best of what is found that may start. Where limits hold some, others are looked for."""
+    leases: list[Lease] = []
+    room: Room | None = None
+    n = len(workers)
+    for _ in range(_LOOKS):
+        found = _found(tx, looked, queues, n)
+        best = list(heapq.merge(*found, key=_by_priority if fair else _by_priority_and_age))
+        held = seen = 0
+        for row in best:
+            if len(leases) == len(workers):
+                break
+            seen += 1
+            if room is None and (limits or row["tool_said"] is not None):
+                room = Room(tx, limits)
+            if room is None or room.lets_start(row):
+                leases.append(_lease(tx, row, workers[len(leases)]))
+            else:
+                held += 1
+        tx.flush()
+        if not held or len(leases) == len(workers):
+            break
+        n = max(_LEAST_LOOKED_AT, len(workers) - len(leases))
+        looked = look(tx, queues, n, fair)
+    if room is not None:
+        room.pass_on()
+    if (held and len(leases) < len(workers)) or (tx.has("lock_counted") and seen < len(best)):
+        # There may be more behind what is held; and others have passed over the rows that are locked here.
         tx.topics.update(f"queue:{queue}" for queue in queues)
     return leases
 
 
-def claim_task(tx: Transaction, task_id: str, worker: str) -> Lease | None:
+def _found(tx: Transaction, looked: Look, queues: Sequence[str], n: int) -> list[list[Row]]:
+    if looked is not None:
+        return [one.fetchall() for one in looked]
+    if tx.has("lock_counted"):
+        tx.run("lock_counted")
+    return [choose(tx, "ready", queue, n) for queue in queues]
+
+
+def _by_priority(row: Row) -> int:
+    return -int(row["priority"])
+
+
+def _by_priority_and_age(row: Row) -> tuple[int, int]:
+    return -row["priority"], row["seq"]
+
+
+def claim_task(tx: Transaction, task_id: str, worker: str, limits: Limits | None) -> Lease | None:
     make_ready(tx, tx.one("next_ready_at"))
     row = tx.one("ready_task", task_id=task_id)
-    return None if row is None else _lease(tx, row, worker)
+    if row is None:
+        return None
+    room = Room(tx, limits) if limits is not None and (limits or row["tool_said"] is not None) else None
+    lease = _lease(tx, row, worker) if room is None or room.lets_start(row) else None
+    if room is not None:
+        room.pass_on()
+    return lease
 
 
 def make_ready(tx: Transaction, due: Row | None) -> list[str]:
     """Put due retries in line. `due` is of next_ready_at."""
     if due is None or due["ready_at"] is None or due["ready_at"] > tx.now:
         return []
-    ready = tx.all("make_ready", now=tx.now)
+    return in_line(tx, tx.all("make_ready", now=tx.now))
+
+
+def in_line(tx: Transaction, ready: Sequence[Row]) -> list[str]:
+    """Tasks have become ready: announce them. The ids."""
     tx.topics.update(f"queue:{row['queue']}" for row in ready)
+    tx.many("hold_no_more", [{"seq": row["seq"]} for row in ready if row["tool_said"] is not None])
     return [row["task_id"] for row in ready]
 
 
 def in_ms(tx: Transaction, due: Row | None) -> int | None:
     """How long it is until a task becomes ready by itself, of `next_ready_at`; None when none does."""
-    return None if due is None or due["ready_at"] is None else max(0, due["ready_at"] - tx.now)
-
-
-def _fair(tx: Transaction, queues: Sequence[str], n: int) -> list[list[Row]]:
-    if tx.has("lock_fair_claim"):
-        tx.one("lock_fair_claim")
-    return [_fair_in(tx, queue, n) for queue in queues]
-
-
-def _fair_in(tx: Transaction, queue: str, n: int) -> list[Row]:
-    """The highest priority first, and within one priority share by share."""
-    under_way = Counter({row["share"]: row["leased"] for row in tx.all("leased_by_share", queue=queue)})
-    chosen: list[Row] = []
-    below = _ABOVE_EVERY_PRIORITY
-    while len(chosen) < n:
-        top = tx.one("top_ready_priority", queue=queue, below=below)
-        if top is None:
-            break
-        below = top["priority"]
-        chosen += _fair_at(tx, queue, below, n - len(chosen), under_way)
-    return chosen
-
-
-def _fair_at(tx: Transaction, queue: str, priority: int, n: int, under_way: Counter[str]) -> list[Row]:
-    """The share with the fewest tasks under way goes first, then the one with the oldest task."""
-    shares = tx.all("shares", queue=queue, priority=priority)
-    turns = [(under_way[row["share"]], row["oldest"], row["share"]) for row in shares]
-    heapq.heapify(turns)
-    waiting: dict[str, list[Row]] = {}
-    chosen: list[Row] = []
-    while turns and len(chosen) < n:
-        share = heapq.heappop(turns)[2]
-        if share not in waiting:
-            waiting[share] = tx.all("ready_of_share", queue=queue, priority=priority, share=share, limit=n)
-        if waiting[share]:
-            chosen.append(waiting[share].pop(0))
-            under_way[share] += 1
-        if waiting[share]:
-            heapq.heappush(turns, (under_way[share], waiting[share][0]["seq"], share))
-    return chosen
+    times = [at for at in (None if due is None else due["ready_at"], tx.due_at) if at is not None]
+    return max(0, min(times) - tx.now) if times else None
 
 
 def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
@@ -184,6 +197,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         )
         tx.topics.add(f"queue:{row['queue']}")
     else:
+        result_json = outcome.result_json if isinstance(outcome, Succeeded) else None
         tx.later(
             "finish_task",
             task_id=task_id,
@@ -191,12 +205,13 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
             now=tx.now,
             failures=failures,
             started_at=row["started_at"],
-            result_json=outcome.result_json if isinstance(outcome, Succeeded) else None,
+            result_json=result_json,
             error_json=error_json,
             metrics_json=None
             if isinstance(outcome, HandedBack) or not outcome.metrics
             else rows.encode(dict(outcome.metrics)),
         )
+        deliveries.tell(tx, row, task_id, after, error, result_json)
         if row["has_checkpoint"]:
             tx.later("delete_checkpoint", task_id=task_id)
         if isinstance(outcome, Succeeded) and row["started_at"] is not None:
@@ -217,6 +232,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
     if delay_s is not None and after is State.QUEUED:
         detail["delay_s"] = delay_s
     tx.record(task_id, row["attempt"], signal, before, after, row["worker_id"], **detail)
+    has_left(tx, row)
     return after
 
 

@@ -1,7 +1,13 @@
 // What the Node programs share that only call tools; see plain_calls.py.
+import { existsSync } from 'node:fs';
+import { setTimeout as pause } from 'node:timers/promises';
 import { report } from './programs.mjs';
 
 export const [name, calls, ...server] = process.argv.slice(2);
+
+const seen = async (file) => {
+  while (file && !existsSync(file)) await pause(50);
+};
 
 const short = (block) =>
   Object.fromEntries(
@@ -12,10 +18,19 @@ const short = (block) =>
   );
 
 /** Calls the tools of each scenario, and tells what was given. The client holds results against the schemas. */
-export async function tell(client) {
+export async function tell(client, { old = false } = {}) {
   const { tools } = await client.listTools();
-  const told = async ({ tool, arguments: args = {}, meta }) => {
-    const result = await client.callTool({ name: tool, arguments: args, ...(meta && { _meta: meta }) });
+  const call = (params, options) =>
+    options.old ? client.callTool(params, undefined, options) : client.callTool(params, options);
+  const told = async ({ tool, arguments: args = {}, meta, timeout_s, stop_at, after }) => {
+    await seen(after);
+    const options = { old, ...(timeout_s && { timeout: 1000 * timeout_s }) };
+    const calling = new AbortController();
+    if (stop_at) {
+      options.signal = calling.signal;
+      seen(stop_at).then(() => calling.abort());
+    }
+    const result = await call({ name: tool, arguments: args, ...(meta && { _meta: meta }) }, options);
     return {
       isError: Boolean(result.isError),
       structured: result.structuredContent ?? null,

@@ -21,9 +21,11 @@ async def main() -> None:
         tools = await client.list_tools()
 
         async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
+            tool: str, arguments: dict[str, Any], meta: dict[str, Any], timeout_s: float | None
         ) -> tuple[dict[str, Any], Any]:
-            given = await client.call_tool(tool, arguments, meta=meta or None, raise_on_error=False)
+            given = await client.call_tool(
+                tool, arguments, timeout=timeout_s, meta=meta or None, raise_on_error=False
+            )
             content = [
                 block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in given.content
             ]

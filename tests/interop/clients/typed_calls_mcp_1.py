@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from datetime import timedelta
 from typing import Any
 
 from mcp import ClientSession, StdioServerParameters, types
@@ -23,9 +24,10 @@ async def main() -> None:
         tools = (await session.list_tools()).tools
 
         async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
+            tool: str, arguments: dict[str, Any], meta: dict[str, Any], timeout_s: float | None
         ) -> tuple[dict[str, Any], Any]:
-            result = await session.call_tool(tool, arguments, meta=meta or None)
+            limit = None if timeout_s is None else timedelta(seconds=timeout_s)
+            result = await session.call_tool(tool, arguments, limit, meta=meta or None)
             return result.model_dump(by_alias=True, mode="json", exclude_none=True), None
 
         await tell(call, {tool.name: tool.outputSchema for tool in tools})

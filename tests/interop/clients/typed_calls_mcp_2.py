@@ -21,10 +21,10 @@ async def main() -> None:
         tools = (await client.list_tools()).tools
 
         async def call(
-            tool: str, arguments: dict[str, Any], meta: dict[str, Any]
+            tool: str, arguments: dict[str, Any], meta: dict[str, Any], timeout_s: float | None
         ) -> tuple[dict[str, Any], Any]:
             given: Any = meta or None
-            result = await client.call_tool(tool, arguments, meta=given)
+            result = await client.call_tool(tool, arguments, timeout_s, meta=given)
             return result.model_dump(by_alias=True, mode="json", exclude_none=True), None
 
         await tell(call, {tool.name: tool.output_schema for tool in tools})

@@ -7,4 +7,4 @@ import { transports } from './programs.mjs';
 
 const client = new Client({ name, version: '1' });
 await client.connect(transports(server, { Http: StreamableHTTPClientTransport, Stdio: StdioClientTransport })());
-await tell(client);
+await tell(client, { old: true });

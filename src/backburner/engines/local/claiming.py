@@ -7,13 +7,15 @@ from itertools import islice
 
 from ...config import Settings
 from ...reports import HandedBack
-from ...store import ANYTHING, Turn, Wish
+from ...store import Turn, Wish
+from ...watch import ANYTHING
 from .dispatch import Dispatch
 from .leased_attempt import LeasedAttempt
 from .pace import AHEAD_WAITS_MS, Pace
 from .task_log import TaskLog
 from .timers import Timers
 from .work_source import WorkSource
+from .worker_slot import WorkerSlot
 from .workers import Workers
 
 #: So many tasks are leased with one commit.
@@ -62,6 +64,15 @@ class Claiming:
         self._queues.clear()
         self._claimable.clear()
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there may be tasks for free workers: a turn may have queued some after its own claims."""
+        return any(not worker.load for queue in self._claimable for worker in self._free_of_others(queue))
+
+    def _free_of_others(self, queue: str) -> list[WorkerSlot]:
+        """The workers of a queue, but for as many as others have taken."""
+        return self._by_queue[queue][self._source.taken(queue) :]
+
     def wishes(self, now: int) -> list[Wish]:
         """For which workers there should be tasks: those that have room, where there may be any.
 
@@ -74,7 +85,7 @@ class Claiming:
         for queue in self._claimable:
             room = self._pace.room(queue)
             most = room // 2 if queue in self._deep else 0  # a task or two are not worth leasing ahead
-            ours = self._by_queue[queue][self._source.taken(queue) :]
+            ours = self._free_of_others(queue)
             wanting = [(load, worker.worker_id) for worker in ours if (load := worker.load) <= most]
             if wanting:
                 names = (name for place in range(room) for load, name in wanting if load <= place)

@@ -7,11 +7,13 @@ from pathlib import Path
 from ...clock import Clock
 from ...config import Settings
 from ...context import MAX_QUESTIONS, scratch_folder
+from ...errors import BackburnerError
 from ...reports import Asked, Change, Checkpointed, Failed, Outcome, Registered
-from ...task import InputRequest, TaskError
+from ...task import Artifact, InputRequest, TaskError
 from .background import FolderRemoval
 from .child_processes import RunnerProcess
 from .confinement import NOT_CONFINED_CODE
+from .keeping_artifacts import ArtifactKeeping
 from .leased_attempt import AskedFor, LeasedAttempt, Report
 from .pace import AHEAD_WAITS_MS, Pace
 from .runner_messages import Asks, Done, HasArtifact, HasCheckpoint, MadeProgress, RunnerMessage
@@ -38,6 +40,7 @@ class Dispatch:
         timers: Timers,
         pace: Pace,
         removal: FolderRemoval,
+        artifacts: ArtifactKeeping,
         clock: Clock,
         settings: Settings,
         tasks_folder: Path,
@@ -47,6 +50,7 @@ class Dispatch:
         self._timers = timers
         self._pace = pace
         self._removal = removal
+        self._artifacts = artifacts
         self._clock = clock
         self._tasks_folder = tasks_folder
         self._limits = settings.limits
@@ -122,9 +126,9 @@ class Dispatch:
             case Asks():
                 self._take_questions(attempt, message, now)
             case HasCheckpoint(number=number, data_json=data_json):
-                self._write_then_reply(worker, attempt, number, Checkpointed(data_json))
+                self._write_then_reply(worker.runner, attempt, number, Checkpointed(data_json))
             case HasArtifact(number=number, artifact=artifact):
-                self._write_then_reply(worker, attempt, number, Registered(artifact))
+                self._keep_then_reply(worker.runner, attempt, number, artifact)
 
     def _take_questions(self, attempt: LeasedAttempt, asks: Asks, now: int) -> None:
         """The runner waits for the answers, which come with the reply."""
@@ -143,11 +147,25 @@ class Dispatch:
         self._timers.soon("look", until)
         self._batch.add(attempt.report(Asked(requests)))
 
+    def _keep_then_reply(
+        self, runner: RunnerProcess | None, attempt: LeasedAttempt, number: int, artifact: Artifact
+    ) -> None:
+        """The runner waits until the artifact is where it is kept, and then until that is on disk."""
+
+        def kept(error: BackburnerError | None) -> None:
+            if attempt.over:
+                return
+            if error is None:
+                self._write_then_reply(runner, attempt, number, Registered(artifact))
+            elif runner is not None:
+                runner.tell("reply", {"number": number, "refused": error.details})
+
+        self._artifacts.keep(artifact, kept)
+
     def _write_then_reply(
-        self, worker: WorkerSlot, attempt: LeasedAttempt, number: int, change: Change
+        self, runner: RunnerProcess | None, attempt: LeasedAttempt, number: int, change: Change
     ) -> None:
         """The runner waits until this is on disk."""
-        runner = worker.runner
 
         def reply() -> None:
             if runner is not None:
@@ -182,6 +200,7 @@ class Dispatch:
     def finish(self, worker: WorkerSlot, attempt: LeasedAttempt, outcome: Outcome) -> None:
         """The attempt is over, and off its worker's hands. The worker can begin with its next one."""
         worker.part_from(attempt)
+        attempt.over = True
         self.idle_since = self._clock.steady_ms()
         if not attempt.is_lost:
             attempt.log.end(self._clock.now_ms())

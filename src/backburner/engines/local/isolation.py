@@ -76,7 +76,7 @@ class Isolation:
 
 def require(settings: Settings) -> None:
     """Raise NotConfined, naming the setting, when this machine cannot give what it asks for."""
-    asked, workers = settings.isolation, sum(queue.workers for queue in settings.queues.values())
+    asked, workers = settings.isolation, sum(settings.local_workers.values())
     lacking = missing(asked)
     if not lacking and "-" in asked.users and len(users := _users(asked.users)) < workers:
         lacking["isolation.users"] = f"{asked.users} are {len(users)} users for {workers} workers"

@@ -59,7 +59,8 @@ class LeasedAttempt:
     `false_starts` counts runners that ended before they could have it. `stopping` is why it is to
     end, `kill_at` when patience with it ends. `asked` are the questions that its runner waits on since
     `waits_since`: the request's number to what was asked; it `has_answers` when only a worker is wanted to
-    go on. `timeout_at` is the deadline in wall time, to show.
+    go on. `timeout_at` is the deadline in wall time, to show. Of one that is `over`, nothing more is
+    written. It `may_be_ended` by others as soon as its supervisor was told to stop.
     """
 
     lease: Lease
@@ -71,9 +72,11 @@ class LeasedAttempt:
     false_starts: int = 0
     stopping: TaskError | None = None
     kill_at: int | None = None
+    may_be_ended: bool = False
     asked: dict[int, AskedFor] = field(default_factory=dict)
     waits_since: int = 0
     has_answers: bool = False
+    over: bool = False
     _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
@@ -210,6 +213,8 @@ class LeasedAttempt:
         """What it amounts to that the runner ended without a last word."""
         if self.stopping is None and self.deadline is not None and now >= self.deadline:
             return TimedOut(self._overtime())
+        if self.stopping is None and self.may_be_ended and code == -signal.SIGTERM:
+            return HandedBack("The task's process was ended together with its supervisor.")
         if self.stopping is None:
             how = (
                 f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

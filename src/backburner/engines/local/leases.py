@@ -9,7 +9,8 @@ from ...clock import Clock
 from ...config import Settings
 from ...errors import StoreError, TaskNotFound
 from ...lifecycle import State
-from ...store import ANYTHING, Store
+from ...watch import ANYTHING
+from ...worker_store import WorkerStore
 from .hold import Hold
 from .leased_attempt import LeasedAttempt, Report
 from .oversight import Oversight
@@ -27,7 +28,7 @@ class Leases:
 
     def __init__(
         self,
-        store: Store,
+        store: WorkerStore,
         workers: Workers,
         oversight: Oversight,
         batch: WriteBatch[Report],

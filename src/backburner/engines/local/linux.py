@@ -127,6 +127,24 @@ def tagged(variable: str, value: str) -> list[int]:
     return found
 
 
+def who_has_open(path: Path) -> list[int]:
+    """The processes, but this one, that have a file open, as far as this user may see."""
+    found = []
+    wanted = path.stat()
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            opened = [entry.stat() for entry in os.scandir(f"/proc/{pid}/fd") if _is_file(entry)]
+            if pid != os.getpid() and any(os.path.samestat(wanted, one) for one in opened):
+                found.append(pid)
+    return found
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return entry.is_file()
+    return False
+
+
 def started_at(pid: int) -> int | None:
     """When a process began, in ticks since the boot; None when there is none. With the pid, it is unique."""
     fields = _stat(pid)

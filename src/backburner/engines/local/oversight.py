@@ -75,10 +75,15 @@ class Oversight:
         return self._drained_at is not None
 
     def drain(self, now: int) -> None:
-        """At first let finish what runs, for its grace; said once more, hand everything back at once."""
+        """At first let finish what runs, for its grace; said once more, hand everything back at once.
+
+        Who ends us may end our runners with us, as service managers and schedulers do.
+        """
         again = self.is_draining and self._drained_at != math.inf
         self._drained_at = now if again else now + self._drain_grace_ms
         self._gave_up = False
+        for _, attempt in self._workers.attempts():
+            attempt.may_be_ended = True
         self._timers.soon("look", now)
 
     def retire(self, now: int) -> None:

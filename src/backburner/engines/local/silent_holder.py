@@ -27,7 +27,7 @@ class SilentHolder:
     def __init__(self, lock: SupervisorLock, store: Store, settings: Settings) -> None:
         self._lock = lock
         self._store = store
-        self._has_workers = any(queue.workers for queue in settings.queues.values())
+        self._has_workers = bool(settings.local_workers)
         self._lost_after_s = max(settings.supervisor.lost_after_s, _STARTING_S)
         self._seen: Unchanged[str] = Unchanged(SystemClock())
         self.look_every_s = min(self._lost_after_s / 5, 5.0)

@@ -14,13 +14,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ...artifacts import open_artifacts
 from ...clock import SystemClock
 from ...config import Settings
 from ...errors import StoreError, StoreRefused
 from ...folders import tasks_folder
 from ...reports import Change, Failed
-from ...store import Store, Watch, Wish
+from ...store import Wish
 from ...task import TaskError
+from ...watch import Watch
+from ...worker_store import WorkerStore
 from .background import BackgroundWork, FolderRemoval
 from .claiming import Claiming
 from .complaint import Complaint
@@ -28,6 +31,7 @@ from .dispatch import Dispatch
 from .hold import Hold
 from .intake import HandedIn, Intake
 from .isolation import Isolation
+from .keeping_artifacts import ArtifactKeeping
 from .leased_attempt import Report
 from .leases import Leases
 from .oversight import Oversight
@@ -50,7 +54,7 @@ class Supervisor:
 
     def __init__(
         self,
-        store: Store,
+        store: WorkerStore,
         settings: Settings,
         data_dir: Path,
         supervisor_id: str,
@@ -77,12 +81,16 @@ class Supervisor:
         self._workers = workers = Workers(
             source.slots, settings, supervisor_id, self._selector, clock, hold, watchdog, isolation, data_dir
         )
-        self._dispatch = dispatch = Dispatch(workers, batch, timers, pace, removal, clock, settings, folder)
+        artifacts = ArtifactKeeping(open_artifacts(settings.artifacts, folder), self._selector)
+        self._dispatch = dispatch = Dispatch(
+            workers, batch, timers, pace, removal, artifacts, clock, settings, folder
+        )
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
         self._claiming = Claiming(source, workers, dispatch, timers, pace, settings)
         self._leases = Leases(store, workers, self._oversight, batch, timers, outage, hold, clock, settings)
         self._fenced = self._superseded = False
+        self._hear_signals: Callable[[], None]
         self._handed_in: list[HandedIn] = []
         self._handed_in_at = 0
         self._wishes: list[Wish] = []
@@ -102,7 +110,7 @@ class Supervisor:
         """
         beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
         signals = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, RETIRE: self._retire}
-        with waking_signals(self._selector, signals):
+        with waking_signals(self._selector, signals) as self._hear_signals:
             try:
                 self._source.take_over()
                 self._leases.heartbeat(self._clock.steady_ms())
@@ -127,11 +135,12 @@ class Supervisor:
     # -- the loop
 
     def _turn(self) -> None:
-        heard = self._selector.select(self._timers.patience_s(self._clock.steady_ms()))
+        heard = self._selector.select(self._patience_s(self._clock.steady_ms()))
         # It may have slept: nothing that was heard meanwhile comes before this.
         was_fenced, self._fenced = self._fenced, self._hold.is_over
         if self._fenced and not was_fenced:
             self._oversight.fence()
+        self._hear_signals()  # first: what ends the supervisor may have ended a runner a moment later
         for key, _ in heard:
             key.data()
         now = self._clock.steady_ms()
@@ -154,11 +163,19 @@ class Supervisor:
                 self._dispatch.begin_next(worker)
         self._write(now)
 
+    def _patience_s(self, now: int) -> float | None:
+        """How long there is nothing to do if nobody says anything."""
+        if self._claiming.can_go_on and self._may_write(now):
+            return 0
+        return self._timers.patience_s(now)
+
+    def _may_write(self, now: int) -> bool:
+        return self._outage.until(now) is None and not self._hold.is_over
+
     def _write(self, now: int) -> None:
         """Write what is due, with what was handed in, and lease tasks for who is free: in one commit."""
-        back_at = self._outage.until(now)
-        self._timers.soon("claim", back_at)
-        if back_at is None and not self._hold.is_over:
+        self._timers.soon("claim", self._outage.until(now))
+        if self._may_write(now):
             self._handed_in = self._intake.take()
             self._claiming.handed_in(one.new.queue for one in self._handed_in)
             self._wishes = self._claiming.wishes(now)

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from ... import json_text
-from ...errors import InvalidJson, InvalidRequest, TaskCancelled
+from ...errors import ArtifactStorageError, InvalidJson, InvalidRequest, TaskCancelled
 from ...execution import Execution
 from . import linux
 from .task_log import RECORD
@@ -70,7 +70,7 @@ class SupervisorLink:
             self._work.sendall(encode(kind, body))
 
     def request(self, channel: AttemptChannel, kind: str, body: dict[str, Any]) -> Any:
-        """Say something and wait for the reply."""
+        """Say something and wait for the reply. Raises ArtifactStorageError for an artifact."""
         if self._forked:
             reason = "this is another process than the one that was given the task, and cannot speak for it"
             raise InvalidRequest(reason=reason)
@@ -83,7 +83,10 @@ class SupervisorLink:
                 if kind == "ask" and channel.name == self._cancelled:
                     raise TaskCancelled
                 self._replied.wait()
-            return self._replies.pop(number)
+            reply = self._replies.pop(number)
+        if "refused" in reply:
+            raise ArtifactStorageError(**reply["refused"])
+        return reply.get("value")
 
     def finish(self, channel: AttemptChannel, body: dict[str, Any]) -> None:
         """Send the last progress and the outcome; nothing of this attempt comes after it."""
@@ -116,7 +119,7 @@ class SupervisorLink:
                     self._replied.notify_all()
             elif kind == "reply":
                 with self._replied:
-                    self._replies[body["number"]] = body.get("value")
+                    self._replies[body["number"]] = body
                     self._replied.notify_all()
         # The supervisor is gone, or wants this process gone: nothing of it may stay.
         execution.wait_for_end()

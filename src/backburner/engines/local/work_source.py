@@ -9,8 +9,11 @@ from typing import Protocol
 
 from ...config import Settings
 from ...errors import StoreError
-from ...store import Lease, Store, Turn, Watch, Wish
+from ...limits import NO_LIMITS, Limits
+from ...store import Lease, Store, Turn, Wish
 from ...task import Task
+from ...watch import Watch
+from ...worker_store import WorkerStore
 from . import linux
 from .intake import HandedIn
 from .leased_attempt import Report
@@ -78,7 +81,7 @@ class AllQueues:
     def __init__(self, store: Store, settings: Settings, tenure: Tenure, watch: Watch) -> None:
         """`watch` is by which its supervisor hears: it need not be told what it writes itself."""
         self._tenure = tenure
-        self.slots = {name: queue.workers for name, queue in settings.queues.items() if queue.workers}
+        self.slots = settings.local_workers
         self._store = store
         self._watch = watch
         self._settings = settings
@@ -124,7 +127,8 @@ class AllQueues:
     ) -> Turn:
         new = [(one.new, one.queue_cap) for one in handed_in]
         fair = bool(self._settings.fair_share)
-        return self._store.take_turn(reports, new, wishes, fair=fair, watch=self._watch)
+        limits = self._settings.limits.of_running
+        return self._store.take_turn(reports, new, wishes, fair=fair, limits=limits, watch=self._watch)
 
     def is_over(self, idle_ms: int) -> bool:
         idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
@@ -147,35 +151,15 @@ class AllQueues:
         return self._tenure.is_handing_over()
 
 
-class OneTask:
-    """One task, claimed once and by one worker. Dead supervisors are left to the one that holds the lock."""
+class Apart:
+    """A source beside the host's supervisor: those that died are left to that, and nobody takes its place."""
 
     takes_in = False
-
-    def __init__(self, store: Store, task: Task) -> None:
-        self.slots = {task.queue: 1}
-        self.lease: Lease | None = None
-        self._store = store
-        self._task_id = task.task_id
-        self._claimed = False
 
     def take_over(self) -> None: ...
 
     def taken(self, queue: str) -> int:
         return 0
-
-    def take_turn(
-        self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
-    ) -> Turn:
-        lost = self._store.report_all(reports) if reports else []
-        if wishes and not self._claimed:
-            self.lease = self._store.claim_task(self._task_id, wishes[0].workers[0])
-            self._claimed = True
-            return Turn(lost, [], [[] if self.lease is None else [self.lease]])
-        return Turn(lost, [], [[] for _ in wishes])
-
-    def is_over(self, idle_ms: int) -> bool:
-        return self._claimed
 
     def is_superseded(self) -> bool:
         return False
@@ -189,14 +173,46 @@ class OneTask:
         return False
 
 
+class OneTask(Apart):
+    """One task, claimed once and by one worker."""
+
+    def __init__(self, store: WorkerStore, task: Task, limits: Limits = NO_LIMITS) -> None:
+        self.slots = {task.queue: 1}
+        self.lease: Lease | None = None
+        self._store = store
+        self._task_id = task.task_id
+        self._limits = limits
+        self._claimed = False
+
+    def take_turn(
+        self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
+    ) -> Turn:
+        lost = self._store.report_all(reports) if reports else []
+        if wishes and not self._claimed:
+            self.lease = self._store.claim_task(self._task_id, wishes[0].workers[0], self._limits)
+            self._claimed = True
+            return Turn(lost, [], [[] if self.lease is None else [self.lease]])
+        return Turn(lost, [], [[] for _ in wishes])
+
+    def is_over(self, idle_ms: int) -> bool:
+        return self._claimed
+
+
 def work_is_left(store: Store, settings: Settings, *, held: bool) -> bool:
-    """Whether a supervisor with these settings has something to do; also while the store does not say.
+    """Whether a supervisor with these settings has something to do or tell; also while the store is silent.
 
     `held` asks for tasks that somebody holds, too: their supervisor may be dead.
     """
     try:
+        if settings.webhook.is_used and store.has_deliveries():
+            return True
         depths = store.queue_depths()
     except StoreError:
         return True
-    ours = {name for name, queue in settings.queues.items() if queue.workers}
-    return any(depth.queue in ours and (depth.queued or (held and depth.leased)) for depth in depths)
+    # Tasks in a queue outside are handed out, and given back when their workers are lost.
+    outside = {name for engine in settings.outside_engines for name in settings.queues_of(engine)}
+    return any(
+        (depth.queue in settings.local_workers and (depth.queued or (held and depth.leased)))
+        or (depth.queue in outside and (depth.queued or depth.leased))
+        for depth in depths
+    )

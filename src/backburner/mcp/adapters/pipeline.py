@@ -29,8 +29,7 @@ from ...errors import ProtocolError, ToolFailed
 from ..kept_request import KeptRequest
 from ..log_messages import as_line
 from ..middleware import IN_RUNNER
-from ..owner import become
-from ..request import as_dict
+from ..request import as_dict, become
 from .tool_round import ROUND, Round, listen_to_tools
 
 #: The revision that a tool in a runner sees: the last one at which a tool may ask its client directly.

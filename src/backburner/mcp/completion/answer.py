@@ -15,8 +15,7 @@ from ...service import TaskService
 from ...tools import ToolSpec
 from ..access import TaskAccess
 from ..jsonrpc_errors import jsonrpc_errors
-from ..owner import owner_of_request
-from ..request import RequestContext, validate
+from ..request import RequestContext, owner_of_request, validate
 from ..resources import SCHEME
 from . import FindTool
 from .proposals import Completion, CompletionRequest, argument_to_complete, complete, filter_completions

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -14,17 +13,13 @@ from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAut
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...app import Backburner
-from ...errors import BackburnerError
-from ...folders import artifact_file
-from ...task import Artifact
+from ...door.server import routes as worker_routes
 from ..adapters.servers import framework_of
-from ..links import Links, media_type
+from .downloads import download_from
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
 from .short_answers import answer_shortly
@@ -73,9 +68,10 @@ def http_app(
     return Starlette(
         routes=[
             Route(path, endpoint=_as_endpoint(endpoint)),
-            Route("/artifacts/{artifact_id}/{name:path}", endpoint=_download(app)),
+            Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
+            *(worker_routes(app) if app.settings.http.worker_door else []),
             *routes,
         ],
         middleware=middleware,
@@ -137,36 +133,6 @@ class _as_endpoint:  # noqa: N801
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
-
-
-def _download(app: Backburner) -> Any:
-    async def download(request: Request) -> Response:
-        """An artifact, for whoever has a link to it that is still good. Ranges work."""
-        artifact_id = request.path_params["artifact_id"]
-        try:
-            artifact, path = await app.service.aio.run(
-                _linked, app, artifact_id, request.query_params.get("token", "")
-            )
-        except BackburnerError:
-            return PlainTextResponse("This link is not valid, or not any more.\n", status_code=404)
-        headers = {
-            # The file is a tool's output: it must never run as a page of this origin.
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "private, no-store",
-            "ETag": f'"{artifact.sha256}"',
-        }
-        if not await asyncio.to_thread(path.is_file):
-            return PlainTextResponse("This file is gone.\n", status_code=404)
-        return FileResponse(path, filename=artifact.name, media_type=media_type(artifact), headers=headers)
-
-    return download
-
-
-def _linked(app: Backburner, artifact_id: str, token: str) -> tuple[Artifact, Path]:
-    Links(app.store, "", 0).check(artifact_id, token)
-    artifact = app.store.artifact(artifact_id)
-    return artifact, artifact_file(app.data_dir, artifact)
 
 
 # -- streams ----------------------------------------------------------------------------------------

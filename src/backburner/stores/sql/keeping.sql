@@ -20,14 +20,16 @@ SELECT heartbeat_at FROM attempts WHERE task_id = :task_id AND attempt = :attemp
 SELECT task_id, attempt, worker_id FROM tasks WHERE state IN ({leased}) AND worker_id = :worker_id;
 
 -- name: next_ready_at
-SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL;
+SELECT min(ready_at) AS ready_at FROM tasks WHERE ready_at IS NOT NULL AND ready_at < {never};
 
 -- name: make_ready
-UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now RETURNING task_id, queue;
+UPDATE tasks SET ready_at = NULL WHERE ready_at <= :now
+RETURNING task_id, queue, seq, {limited};
 
 -- name: make_ready_what_is_of_another_clock
 -- What was put off at a moment that is still to come was put off by a clock that was set back since.
-UPDATE tasks SET ready_at = NULL WHERE ready_at > :now AND updated_at > :later RETURNING task_id, queue;
+UPDATE tasks SET ready_at = NULL WHERE ready_at > :now AND ready_at < {never} AND updated_at > :later
+RETURNING task_id, queue, seq, {limited};
 
 -- name: meta_of_unfinished
 SELECT DISTINCT meta_json FROM tasks WHERE state IN ({unfinished});

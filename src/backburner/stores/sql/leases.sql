@@ -4,7 +4,7 @@
 SELECT priority FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND priority < :below
 ORDER BY priority DESC LIMIT 1;
 
--- name: shares
+-- name: ready_shares
 -- Every share that has a ready task at this priority, with its oldest one. Walks from share to share through
 -- the index, so that the length of the queue does not matter.
 WITH RECURSIVE walk (share) AS (

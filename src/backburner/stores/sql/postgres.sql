@@ -2,19 +2,19 @@
 
 -- name: ready_tasks
 -- Rows that another claim holds are passed over.
-SELECT * FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
 ORDER BY priority DESC, seq LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: ready_task
-SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL FOR UPDATE;
+SELECT *, {limited} FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL FOR UPDATE;
 
 -- name: ready_of_share
-SELECT * FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
   AND state = 'queued' AND ready_at IS NULL
 ORDER BY seq LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: expired_before
-SELECT task_id, seq FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
+SELECT task_id, seq, webhooks_json FROM tasks WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
 -- name: task_heads
 -- The ids are a JSON array, so that the statement is the same for any number of them.
@@ -35,8 +35,8 @@ WHERE datname = current_database() AND usename = current_user AND application_na
 -- name: notify
 SELECT pg_notify('backburner', :topics);
 
--- name: lock_fair_claim
--- Fair claims count what others hold, so they take turns.
+-- name: lock_counted
+-- Fair claims, and those under limits, count what others hold, so they take turns.
 SELECT pg_advisory_xact_lock(6238125501);
 
 -- These walks name the columns of their index in its order. Left to an equality, the planner may walk back
@@ -92,3 +92,32 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- template: write_rows
+COPY {table} ({columns}) FROM STDIN;
+
+-- template: learn_sizes
+-- The planner knows nothing of rows that came at once, until autovacuum looks.
+ANALYZE {table};
+
+-- name: wait_for_others
+SET LOCAL lock_timeout = '10s';
+
+-- name: stop_counting
+-- Counted one by one in one transaction, each of the queued would take longer than the one before. Whoever else
+-- writes tasks waits from here on.
+ALTER TABLE tasks DISABLE TRIGGER tasks_enter_or_leave;
+
+-- name: forget_counts
+DELETE FROM queue_depth;
+
+-- name: count_at_once
+INSERT INTO queue_depth (queue, priority, shard, queued)
+SELECT queue, priority, 0, count(*) FROM tasks WHERE state = 'queued' GROUP BY queue, priority;
+
+-- name: count_on
+ALTER TABLE tasks ENABLE TRIGGER tasks_enter_or_leave;
+
+-- name: number_on
+-- What is submitted next comes after all that was copied.
+SELECT setval(pg_get_serial_sequence('tasks', 'seq'), max(seq)) FROM tasks;

@@ -2,20 +2,20 @@
 
 -- name: ready_tasks
 -- The write lock is held already, so a plain read is enough.
-SELECT * FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
 ORDER BY priority DESC, seq LIMIT :limit;
 
 -- name: ready_task
-SELECT * FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL;
+SELECT *, {limited} FROM tasks WHERE task_id = :task_id AND state = 'queued' AND ready_at IS NULL;
 
 -- name: ready_of_share
-SELECT * FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND priority = :priority AND share = :share
   AND state = 'queued' AND ready_at IS NULL
 ORDER BY seq LIMIT :limit;
 
 -- name: expired_before
 -- Left alone, SQLite walks everything that has expired through tasks_by_state.
-SELECT task_id, seq FROM tasks INDEXED BY tasks_expired
+SELECT task_id, seq, webhooks_json FROM tasks INDEXED BY tasks_expired
 WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limit;
 
 -- name: task_heads
@@ -27,7 +27,11 @@ WHERE task_id IN (SELECT value FROM json_each(:task_ids));
 SELECT {locked} FROM tasks WHERE task_id = :task_id;
 
 -- name: move_retries
-UPDATE tasks SET ready_at = ready_at + :by_ms, updated_at = updated_at + :by_ms WHERE ready_at IS NOT NULL;
+UPDATE tasks SET ready_at = ready_at + :by_ms, updated_at = updated_at + :by_ms
+WHERE ready_at IS NOT NULL AND ready_at < {never};
+
+-- name: move_starts
+UPDATE limited_starts SET at = at + :by_ms;
 
 -- name: move_expiry
 UPDATE tasks SET expires_at = expires_at + :by_ms WHERE expires_at IS NOT NULL;
@@ -48,3 +52,12 @@ SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.state = :sta
 -- name: list_owner_tool
 SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
 {page}
+
+-- name: tables
+SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name;
+
+-- name: columns
+SELECT name FROM pragma_table_info(:of_table) ORDER BY cid;
+
+-- template: write_rows
+INSERT INTO {table} ({columns}) VALUES ({places});

@@ -5,11 +5,11 @@
 INSERT INTO tasks (
     task_id, owner, tool_name, target, external_id, parent_id, idempotency_key, inputs_json, inputs_hash, inputs_bytes,
     queue, priority, share, tags_json, resources_json, retry_json, meta_json, traceparent, hint_s, estimate_s, ttl_s,
-    submitted_at, updated_at, expires_at, state, attempt, worker_id, max_attempts)
+    submitted_at, updated_at, expires_at, state, attempt, worker_id, max_attempts, webhooks_json)
 VALUES (
     :task_id, :owner, :tool_name, :target, :external_id, :parent_id, :idempotency_key, :inputs_json, :inputs_hash, :inputs_bytes,
     :queue, :priority, :share, :tags_json, :resources_json, :retry_json, :meta_json, :traceparent, :hint_s, :estimate_s, :ttl_s,
-    :submitted_at, :updated_at, :expires_at, :state, :attempt, :worker_id, :max_attempts)
+    :submitted_at, :updated_at, :expires_at, :state, :attempt, :worker_id, :max_attempts, :webhooks_json)
 ON CONFLICT DO NOTHING
 RETURNING seq;
 
@@ -52,13 +52,13 @@ SELECT count(*) AS position FROM (
     LIMIT :limit) AS ahead;
 
 -- name: get_task
-SELECT * FROM task_whole WHERE task_id = :task_id;
+SELECT t.*, {waits_for} FROM task_whole t WHERE t.task_id = :task_id;
 
 -- name: task_head
 SELECT task_id, owner, state, attempt, updated_at FROM tasks WHERE task_id = :task_id;
 
 -- name: find_external
-SELECT * FROM task_whole WHERE owner = :owner AND external_id = :external_id;
+SELECT t.*, {waits_for} FROM task_whole t WHERE t.owner = :owner AND t.external_id = :external_id;
 
 -- name: ids_between
 SELECT task_id FROM tasks
@@ -85,11 +85,12 @@ SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
 -- fragment: locked
 -- What somebody must know who changes a task.
 seq, owner, tool_name, state, attempt, failures, worker_id, queue, retry_json, started_at, inputs_bytes, hint_s,
-EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoint
+webhooks_json, submitted_at,
+EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoint, {limited}
 
 -- fragment: hint
--- The one column of a list that the view, which is as old as the table, does not have.
-(SELECT h.hint_s FROM tasks h WHERE h.seq = t.seq) AS hint_s
+-- What a list shows that the view, which is as old as the table, does not have.
+(SELECT h.hint_s FROM tasks h WHERE h.seq = t.seq) AS hint_s, {waits_for}
 
 -- fragment: since
       AND t.seq >= :from_seq AND t.submitted_at > :submitted_after

@@ -109,7 +109,7 @@ class Outcomes(EngineTests):
         (artifact,) = work.store.artifacts(task.task_id)
         assert task.result["truncated"]
         assert task.result["artifact_id"] == artifact.artifact_id
-        assert task.result["preview"].startswith('"xxx')
+        assert task.result["preview"].startswith("xxx")
         kept = (work.app.data_dir / "tasks" / artifact.path).read_text()
         assert json.loads(kept) == "x" * MAX_RESULT_BYTES
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from ... import birthplace
 from ...app import Backburner
+from ...config import ArtifactSettings
 from ...errors import InvalidRequest
-from ...folders import artifact_file
 from ...lifecycle import State
 from ...stores import open_store
 from ...target import app_of
@@ -62,7 +62,9 @@ class InlineTasks:
             raise InvalidRequest(reason=f"{app!r} is neither a Backburner app nor a server with one attached")
         found.close()
         self._apps.append((found, found.settings, found.quiet))
-        found.settings = dataclasses.replace(found.settings, store="sqlite://", data_dir="")
+        found.settings = dataclasses.replace(
+            found.settings, store="sqlite://", data_dir="", artifacts=ArtifactSettings()
+        )
         found.quiet = True
         clock = InlineClock()
         parts = vars(found)
@@ -150,7 +152,7 @@ class InlineTask:
     def artifacts(self) -> dict[str, bytes]:
         """The files that the tool kept, by name."""
         kept = self._app.store.artifacts(self.task_id)
-        return {each.name: artifact_file(self._app.data_dir, each).read_bytes() for each in kept}
+        return {each.name: self._app.artifacts.read(each) for each in kept}
 
     @property
     def questions(self) -> dict[str, str]:

@@ -110,7 +110,7 @@ class InlineEngine:
     def _run(self, task_id: str) -> None:
         """Attempts, until none is to follow."""
         store = self._app.store
-        while (lease := store.claim_task(task_id, _WORKER)) is not None:
+        while (lease := store.claim_task(task_id, _WORKER, None)) is not None:
             with contextlib.suppress(LeaseLost):
                 _Attempt(self._app, self, lease, self._clock).run()
             if (wait_ms := store.ready_in_ms()) is not None:
@@ -190,7 +190,9 @@ class _Attempt:
                 kept.append(json_text.decode(body["data_json"]))
                 self._report(Checkpointed(body["data_json"]))
             case "artifact":
-                self._report(Registered(Artifact(**body)))
+                artifact = Artifact(**body)
+                self._app.artifacts.keep(artifact)
+                self._report(Registered(artifact))
             case "ask":
                 return self._ask(body["requests"])
         return None

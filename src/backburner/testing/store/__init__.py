@@ -6,24 +6,49 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = "claiming keeping racing reading reporting retrying steering submitting turns walk watching"
+_PARTS = (
+    "calling claiming clients handing_out keeping limit_walk limiting racing reading reporting retrying"
+    " steering submitting telling turns walk watching"
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()))
 
+from .calling import Calling
 from .claiming import Claiming
+from .clients import Clients
+from .handing_out import HandingOut
 from .keeping import Keeping
+from .limit_walk import WalkUnderLimits
+from .limiting import Limiting
 from .racing import Racing
 from .reading import Reading
 from .reporting import Reporting
 from .retrying import Retrying
 from .steering import Steering
 from .submitting import Submitting
+from .telling import Telling
 from .turns import Turns
 from .walk import Walk
 from .watching import Watching
 
 
 class StoreContract(
-    Submitting, Reading, Claiming, Reporting, Turns, Retrying, Steering, Keeping, Watching, Racing, Walk
+    Calling,
+    Submitting,
+    Reading,
+    Claiming,
+    Limiting,
+    Reporting,
+    Turns,
+    Retrying,
+    Steering,
+    Keeping,
+    Clients,
+    HandingOut,
+    Telling,
+    Watching,
+    Racing,
+    Walk,
+    WalkUnderLimits,
 ):
     """What `backburner.store.Store` promises, as tests. Subclass it and say where an empty store is:
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...lifecycle import State
 from ...reports import Change, Failed, Started, Succeeded
 from ...retry import Retry
-from ...store import ANYTHING, Lease, Store, Wish
+from ...store import Lease, Store, Wish
+from ...watch import ANYTHING
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, WithWork, Work, new_task
 

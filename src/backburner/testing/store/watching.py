@@ -10,8 +10,9 @@ import pytest
 
 from ...clock import SystemClock
 from ...reports import Asked, Logged, Progressed, Succeeded
-from ...store import ANYTHING, Store, Watch
+from ...store import Store
 from ...task import LogLine, Progress
+from ...watch import ANYTHING, Watch
 from ..clock import FakeClock
 from ..processes import Start, running
 from .base import QUEUE, StoreTests, WithWork, Work, new_task

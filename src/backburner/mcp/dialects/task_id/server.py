@@ -17,8 +17,7 @@ from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...following import follow
 from ...jsonrpc_errors import mcp_error
-from ...owner import owner_of_request
-from ...request import RequestContext, request_meta
+from ...request import RequestContext, owner_of_request, request_meta
 from ...server_dialect import ServerDialect, SlowCall
 from ..two_stage import wire as two_stage
 from .prompt_logs import PromptLogs

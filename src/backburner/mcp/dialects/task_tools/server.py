@@ -5,6 +5,7 @@ Their texts are written for a model: when to use which, what comes back, what to
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
@@ -13,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
-from ....task import InputRequest, Resources, Task
+from ....task import InputRequest, Resources
 from ....times import from_iso, iso
-from ...access import TaskAccess, present
-from ...jsonrpc_errors import raised_error
-from ...outcomes import error_as_result, own_word, result_meta
-from ...owner import caller_of_request, owner_of_request
-from ...patience import client_patience_s
-from ...request import RequestContext
+from ...access import TaskAccess
+from ...outcomes import error_as_result
+from ...pieces import part_in, piece_of_result
+from ...request import RequestContext, caller_of_request, owner_of_request
 from ...server_dialect import OwnTool, ServerDialect
-from ...showing import Showing, text_block
+from ...showing import text_block
+from ...telling import asked_webhook
+from .describing import Answer, describe, describe_result
+from .schemas import ONE_OF_MANY, SCHEMAS
+from .waiting import Waiting
 from .wire import (
     ANSWER_TASK,
     CANCEL_TASK,
@@ -31,7 +34,6 @@ from .wire import (
     LIST_TASK_ARTIFACTS,
     LIST_TASKS,
     RESULT_ITSELF,
-    SCHEMAS,
     SUBMIT_TASK,
     TAIL_TASK_LOGS,
     WAIT_FOR_TASK,
@@ -41,12 +43,7 @@ from .wire import (
 if TYPE_CHECKING:
     from ....schema_check import SchemaCheck
 
-_LONGEST_WAIT_S = 300.0
-_WAIT_S = 45.0
-#: Of what a handler gives: the blocks that stand beside the text.
-_BLOCKS = "blocks"
-
-Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Handler = Callable[[dict[str, Any]], Awaitable[Answer]]
 
 
 class TaskTools(ServerDialect):
@@ -54,10 +51,14 @@ class TaskTools(ServerDialect):
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
+        self._waiting = Waiting(access)
+        settings = access.settings.mcp
+        self._prefix = settings.task_tools_prefix
+        if settings.task_tools:
+            access.reading_tool = self._prefix + GET_TASK_RESULT
         self._handlers: Mapping[str, Handler] = {
             SUBMIT_TASK: self.submit_task,
             GET_TASK_STATUS: self.get_task_status,
-            WAIT_FOR_TASK: self.wait_for_task,
             GET_TASK_RESULT: self.get_task_result,
             TAIL_TASK_LOGS: self.tail_task_logs,
             LIST_TASK_ARTIFACTS: self.list_task_artifacts,
@@ -69,8 +70,7 @@ class TaskTools(ServerDialect):
     def own_tools(self) -> Mapping[str, OwnTool]:
         if not self._access.settings.mcp.task_tools:
             return {}
-        prefix = self._access.settings.mcp.task_tools_prefix
-        return {prefix + name: self._own_tool(name, prefix) for name in self._handlers}
+        return {self._prefix + name: self._own_tool(name, self._prefix) for name in SCHEMAS}
 
     def _own_tool(self, name: str, prefix: str) -> OwnTool:
         listed = SCHEMAS[name].listed(name, prefix)
@@ -86,45 +86,31 @@ class TaskTools(ServerDialect):
     async def _call(
         self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """A `CallToolResult`; what goes wrong is told in it, for the model to read.
-
-        It is there within the client's patience.
-        """
+        """A `CallToolResult`; what goes wrong is told in it, for the model to read."""
         try:
-            _check(name, listed, arguments)
+            _check(_schema_check(name), listed["name"], arguments)
             await self._access.ready()
-            patience_s = client_patience_s(ctx, self._access.settings)
-            body = await self._handlers[name](_in_time(listed, arguments, patience_s))
+            if name == WAIT_FOR_TASK:
+                return (await self._waiting.wait(ctx, arguments)).as_result()
+            return (await self._handlers[name](arguments)).as_result()
         except BackburnerError as error:
             return error_as_result(error)
-        blocks, whole = body.pop(_BLOCKS, []), body.pop(RESULT_ITSELF, None)
-        text = json.dumps(body, ensure_ascii=False, indent=2)
-        result = {"content": [text_block(text), *blocks], "structuredContent": body, "isError": False}
-        meta = {**body.get("_meta", {}), **({} if whole is None else {RESULT_ITSELF: whole})}
-        return {**result, "_meta": meta} if meta else result
+
+    async def heard(self, ctx: RequestContext) -> None:
+        if ctx.method == "notifications/cancelled":
+            await self._waiting.patient.cancelled(ctx)
 
     # -- the tools
 
-    async def submit_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        tools, name = self._access.app.tools, arguments["tool_name"]
-        if name in tools and tools.get(name).requires_task_id:
-            raise TaskIdRequired(tool_name=name)
-        resources = dict(arguments.get("resources") or {})
-        queue = resources.pop("resource_class", None)
-        status = await self._access.service.aio.submit(
-            name,
-            arguments.get("inputs") or {},
-            owner=owner_of_request(),
-            queue=queue,
-            priority=arguments.get("priority") or 0,
-            ttl_s=arguments.get("ttl_s"),
-            idempotency_key=arguments.get("idempotency_key"),
-            tags=arguments.get("tags") or (),
-            resources=Resources(**resources),
-            caller=caller_of_request(),
-        )
+    async def submit_task(self, arguments: dict[str, Any]) -> Answer:
+        tasks = arguments.get("tasks")
+        if tasks is not None and len(arguments) == 1:
+            return await self._submit_many(tasks)
+        if tasks is not None or "tool_name" not in arguments:
+            raise InvalidRequest(reason="give tool_name and inputs, or else tasks for several, and not both")
+        status = await self._submit(arguments)
         task = status.task
-        return {
+        body = {
             "task_id": task.task_id,
             "state": task.state,
             "queue": task.queue,
@@ -133,51 +119,98 @@ class TaskTools(ServerDialect):
             "poll_after_ms": status.poll_after_ms,
             **estimated(status.estimate),
         }
+        then = f"For its result, call {self._prefix}{WAIT_FOR_TASK} with this task_id."
+        return Answer(body, [text_block(f"{task.tool_name} is {task.state} as task {task.task_id}. {then}")])
 
-    async def get_task_status(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return describe(await self._access.status(arguments["task_id"]))
-
-    async def wait_for_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        timeout_s = min(float(arguments.get("timeout_s") or _WAIT_S), _LONGEST_WAIT_S)
-        await self._access.head(arguments["task_id"])
-        status = await self._access.service.aio.wait(
-            arguments["task_id"],
-            timeout_s,
+    async def _submit(self, asked: Mapping[str, Any]) -> TaskStatus:
+        tools, name = self._access.app.tools, asked["tool_name"]
+        if name in tools and tools.get(name).requires_task_id:
+            raise TaskIdRequired(tool_name=name)
+        resources = dict(asked.get("resources") or {})
+        queue = resources.pop("resource_class", None)
+        status = await self._access.service.aio.submit(
+            name,
+            asked.get("inputs") or {},
             owner=owner_of_request(),
-            until=lambda task: task.finished or task.state is State.INPUT_REQUIRED,
+            queue=queue,
+            priority=asked.get("priority") or 0,
+            ttl_s=asked.get("ttl_s"),
+            idempotency_key=asked.get("idempotency_key"),
+            tags=asked.get("tags") or (),
+            resources=Resources(**resources),
+            caller=caller_of_request(),
+            webhook=asked_webhook(),
         )
-        waited = {**describe(present(status)), "finished": status.task.finished}
-        if not status.task.finished:
-            return waited
-        return {**waited, **await self.get_task_result(arguments)}
+        self._access.waking.when_over(status.task)
+        return status
 
-    async def get_task_result(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        service, owner = self._access.service, owner_of_request()
-        result = await service.aio.result(arguments["task_id"], owner=owner)
-        described = await service.aio.run(self._describe_result, result, self._access.showing)
-        if self._access.showing.most_bytes is None and result.task.state is State.SUCCEEDED:
-            described[RESULT_ITSELF] = await self._access.outcome(result.task)
-        return described
+    async def _submit_many(self, tasks: list[dict[str, Any]]) -> Answer:
+        """Each by itself, so that what is wrong with one is no matter of the others.
 
-    def _describe_result(self, result: TaskResult, showing: Showing) -> dict[str, Any]:
+        They are on their way together, and so whoever writes them does so in as few commits as can be; but
+        for the first, which opens the way.
+        """
+        first = await self._submit_one_of_many(tasks[0])
+        outcomes = [first, *await asyncio.gather(*map(self._submit_one_of_many, tasks[1:]))]
+        taken = [one["task_id"] for one in outcomes if "task_id" in one]
+        words = [
+            f"tasks[{index}] was refused: {one['error']['message']}"
+            for index, one in enumerate(outcomes)
+            if "error" in one
+        ]
+        if taken:
+            then = f"For their results, call {self._prefix}{WAIT_FOR_TASK} with these as task_ids:"
+            words.append(f"{len(taken)} tasks were submitted. {then} {json.dumps(taken)}")
+        return Answer({"tasks": outcomes}, [text_block("\n".join(words))], is_error=not taken)
+
+    async def _submit_one_of_many(self, asked: dict[str, Any]) -> dict[str, Any]:
+        try:
+            _check(_schema_check_of_one(), self._prefix + SUBMIT_TASK, asked)
+            task = (await self._submit(asked)).task
+        except BackburnerError as error:
+            return {"error": {"code": error.code, "message": str(error)}}
+        return {"task_id": task.task_id, "state": task.state}
+
+    async def get_task_status(self, arguments: dict[str, Any]) -> Answer:
+        return Answer(describe(await self._access.status(arguments["task_id"])))
+
+    async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
+        access, showing = self._access, self._access.showing
+        result = await access.service.aio.result(arguments["task_id"], owner=owner_of_request())
+        access.open_calls.close(result.task.task_id)
+        if any(arguments.get(name) is not None for name in ("path", "offset", "length")):
+            return await access.service.aio.run(self._part, result, arguments)
+        answer = await access.service.aio.run(describe_result, result, showing, access.links)
+        if not showing.shows_all or result.task.state is not State.SUCCEEDED:
+            return answer
+        return Answer(
+            answer.body, beside=answer.beside, meta={RESULT_ITSELF: await access.outcome(result.task)}
+        )
+
+    def _part(self, result: TaskResult, arguments: Mapping[str, Any]) -> Answer:
+        """A part of a result: as what it is, if that is not too long, and else as text."""
+        part = part_in({**arguments, "path": arguments.get("path") or "$"})
+        part = part.at_most(self._access.showing.text_bytes)
+        try:
+            piece = piece_of_result(result, part, self._access.app.artifacts)
+        except OSError:
+            raise InvalidRequest(reason="the file that the result was kept in is gone") from None
+        is_value = piece.is_whole and piece.kind == "application/json"
+        value = json.loads(piece.data) if is_value else piece.text
         task = result.task
-        succeeded = task.state is State.SUCCEEDED
-        value, blocks = showing.value(result) if succeeded else (own_word(task), [])
-        return {
-            _BLOCKS: blocks,
-            "task_id": task.task_id,
-            "state": task.state,
-            "result": value,
-            "artifacts": self._access.links.shown(task, result.artifacts)["artifacts"],
-            "error": _shown_error(task),
-            "completed_at": iso(task.completed_at),
-            "_meta": result_meta(task),
-        }
+        body: dict[str, Any] = {"task_id": task.task_id, "state": task.state, "result": value}
+        body |= {"artifacts": [], "error": None, "completed_at": iso(task.completed_at)}
+        if piece.is_whole:
+            return Answer(body, [text_block(piece.text)])
+        where = f"[{json.dumps(piece.place)} of {piece.shape}]"
+        return Answer(
+            {**body, "range": piece.place, "shape": piece.shape}, [text_block(piece.text), text_block(where)]
+        )
 
-    async def list_task_artifacts(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        return await self._access.artifacts(arguments["task_id"])
+    async def list_task_artifacts(self, arguments: dict[str, Any]) -> Answer:
+        return Answer(await self._access.artifacts(arguments["task_id"]))
 
-    async def tail_task_logs(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def tail_task_logs(self, arguments: dict[str, Any]) -> Answer:
         task_id = arguments["task_id"]
         await self._access.head(task_id)
         page = await self._access.service.aio.logs(
@@ -196,14 +229,16 @@ class TaskTools(ServerDialect):
             }
             for line in page.lines
         ]
-        return {
-            "task_id": task_id,
-            "lines": lines,
-            "next_cursor": page.next_cursor,
-            "truncated": page.truncated,
-        }
+        return Answer(
+            {
+                "task_id": task_id,
+                "lines": lines,
+                "next_cursor": page.next_cursor,
+                "truncated": page.truncated,
+            }
+        )
 
-    async def list_tasks(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def list_tasks(self, arguments: dict[str, Any]) -> Answer:
         states = arguments.get("states") or [state for state in State if state is not State.EXPIRED]
         service = self._access.service
         page = await service.aio.list(
@@ -216,17 +251,17 @@ class TaskTools(ServerDialect):
             cursor=arguments.get("cursor"),
         )
         shown = await service.aio.run(lambda: [describe(service.view(task)) for task in page.tasks])
-        return {"tasks": shown, "next_cursor": page.next_cursor}
+        return Answer({"tasks": shown, "next_cursor": page.next_cursor})
 
-    async def cancel_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def cancel_task(self, arguments: dict[str, Any]) -> Answer:
         task_id = arguments["task_id"]
         await self._access.head(task_id)
         status = await self._access.service.aio.cancel(
             task_id, owner=owner_of_request(), reason=arguments.get("reason")
         )
-        return {"task_id": task_id, "state": status.task.state, "acknowledged": True}
+        return Answer({"task_id": task_id, "state": status.task.state, "acknowledged": True})
 
-    async def answer_task(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    async def answer_task(self, arguments: dict[str, Any]) -> Answer:
         task_id = arguments["task_id"]
         status = await self._access.status(task_id)
         tool_name = status.task.tool_name
@@ -239,9 +274,8 @@ class TaskTools(ServerDialect):
         }
         given = answer if question.method == "elicitation/create" else answer["content"]
         service = self._access.service
-        return describe(
-            await service.aio.answer_input(task_id, {question.key: given}, owner=owner_of_request())
-        )
+        answered = await service.aio.answer_input(task_id, {question.key: given}, owner=owner_of_request())
+        return Answer(describe(answered))
 
 
 def _choose(status: TaskStatus, key: str | None) -> InputRequest:
@@ -256,69 +290,14 @@ def _choose(status: TaskStatus, key: str | None) -> InputRequest:
     return asked[key]
 
 
-def describe(status: TaskStatus) -> dict[str, Any]:
-    """A task's status in the words of the task tools."""
-    task, progress = status.task, status.task.progress
-    shown: dict[str, Any] = {
-        "task_id": task.task_id,
-        "state": task.state,
-        "tool_name": task.tool_name,
-        "attempt": task.attempt,
-        "priority": task.priority,
-        "queue": task.queue,
-        "position": status.position,
-        "worker_id": task.worker_id,
-        "submitted_at": iso(task.submitted_at),
-        "started_at": iso(task.started_at),
-        "updated_at": iso(task.updated_at),
-        "heartbeat_at": iso(task.heartbeat_at),
-        "completed_at": iso(task.completed_at),
-        **estimated(status.estimate),
-        "progress": None if progress is None else {**progress.to_dict(), "eta_s": status.eta_s},
-        "eta_s": status.eta_s,
-        "cancel_requested": task.cancel_requested,
-        "timeout_at": iso(task.timeout_at),
-        "expires_at": iso(task.expires_at),
-        "tags": list(task.tags),
-        "error": _shown_error(task),
-    }
-    if status.questions:
-        shown["questions"] = [
-            {"key": q.key, "message": q.params.get("message"), "schema": q.params.get("requestedSchema")}
-            for q in status.questions
-        ]
-    if not task.finished:
-        shown["poll_after_ms"] = status.poll_after_ms
-    return shown
-
-
-def _shown_error(task: Task) -> dict[str, Any] | None:
-    """Without the traceback, which is for the logs and the operator; whole if it is an error of JSON-RPC."""
-    error, raised = task.error, raised_error(task)
-    if error is None:
-        return None
-    shown = {"type": error.type, "message": error.message, "exception": error.exception}
-    return shown if raised is None else {**shown, "jsonrpc": raised}
-
-
-def _in_time(
-    listed: Mapping[str, Any], arguments: Mapping[str, Any], patience_s: float | None
-) -> dict[str, Any]:
-    """The arguments, with no longer a wait in them than the client has patience for."""
-    if patience_s is None or "timeout_s" not in listed["inputSchema"]["properties"]:
-        return dict(arguments)
-    asked = float(arguments.get("timeout_s") or _WAIT_S)
-    return {**arguments, "timeout_s": min(asked, patience_s)}
-
-
-def _check(name: str, listed: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+def _check(check: SchemaCheck, name: str, arguments: Mapping[str, Any]) -> None:
     # By the first error: the schemas name the size of a list before its parts, which may be a great many.
-    broken = _schema_check(name).complaint(arguments, of_errors=1)
+    broken = check.complaint(arguments, of_errors=1)
     if broken is not None:
         where = "/".join(map(str, broken.path)) or "the top level"
         # What stands for a tool's inputs may be a secret, as far as anybody knows here.
         reason = f"it breaks the rule {broken.rule!r}" if "inputs" in broken.path else broken.message
-        raise InvalidInputs(tool_name=listed["name"], field=where, reason=reason)
+        raise InvalidInputs(tool_name=name, field=where, reason=reason)
 
 
 @cache
@@ -326,6 +305,13 @@ def _schema_check(name: str) -> SchemaCheck:
     from ....schema_check import SchemaCheck
 
     return SchemaCheck(SCHEMAS[name].inputs)
+
+
+@cache
+def _schema_check_of_one() -> SchemaCheck:
+    from ....schema_check import SchemaCheck
+
+    return SchemaCheck(ONE_OF_MANY)
 
 
 def _moment(name: str, text: str | None) -> int | None:

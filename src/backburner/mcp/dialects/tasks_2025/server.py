@@ -16,9 +16,8 @@ from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...jsonrpc_errors import jsonrpc_errors, task_failure
 from ...outcomes import tool_raised
-from ...owner import owner_of_request
 from ...progress_tokens import CallToken
-from ...request import RequestContext
+from ...request import RequestContext, owner_of_request
 from ...server_dialect import Method, ServerDialect, SlowCall
 from .attendant import Attendant
 from .wire import (
@@ -105,6 +104,7 @@ class Tasks2025(ServerDialect):
     async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         with jsonrpc_errors():
             status = await self._access.status(params.task_id)
+        self._access.open_calls.heard_of(params.task_id)
         attendant = self._attend(ctx, status, None)
         if attendant is not None and status.task.state is State.INPUT_REQUIRED:
             attendant.polled()
@@ -117,8 +117,10 @@ class Tasks2025(ServerDialect):
             status = await self._access.status(params.task_id)
             attendant = self._attend(ctx, status, None)
             if attendant is not None:
-                status = await attendant.park(ctx)
+                with self._access.open_calls.held(params.task_id, ctx):
+                    status = await attendant.park(ctx)
             task = status.task
+            self._access.open_calls.close(task.task_id)
             if task.state is State.SUCCEEDED or tool_raised(task):
                 outcome = await self._access.outcome(task)
                 return {**outcome, "_meta": {**outcome.get("_meta", {}), **about}}

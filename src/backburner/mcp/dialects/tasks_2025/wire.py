@@ -12,6 +12,7 @@ from ....lifecycle import State
 from ....service import TaskStatus
 from ....task import Task
 from ....times import LONGEST_S, iso
+from ...open_calls import say_joined
 from ...status_words import status_message
 
 #: The one revision of the protocol that has them, which is also how clients and servers name this dialect.
@@ -73,7 +74,7 @@ def task_shown(status: TaskStatus) -> dict[str, Any]:
 def created(status: TaskStatus) -> dict[str, Any]:
     """A `CreateTaskResult`, with words for a model that goes on at once."""
     words = f"{status.task.tool_name} is working on it as task {status.task_id}; the result will follow."
-    return {"task": task_shown(status), "_meta": {IMMEDIATE_RESPONSE: words}}
+    return say_joined({"task": task_shown(status), "_meta": {IMMEDIATE_RESPONSE: words}}, status, typed=True)
 
 
 def related(task_id: str) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from ...following import follow
 from ...input_rounds import InputRounds, input_requests
 from ...jsonrpc_errors import jsonrpc_errors, task_error
 from ...outbox import notification
-from ...owner import owner_of_request
-from ...request import RequestContext, comes_again, declares, is_modern, missing_capability
+from ...request import RequestContext, comes_again, declares, is_modern, missing_capability, owner_of_request
 from ...server_dialect import Around, Method, ServerDialect, SlowCall
 from .wire import (
     CANCEL,
@@ -92,6 +91,7 @@ class Tasks2026(ServerDialect):
 
     async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
+        self._access.open_calls.heard_of(params.task_id)
         with jsonrpc_errors():
             return await self.detailed(await self._access.status(params.task_id))
 
@@ -119,6 +119,8 @@ class Tasks2026(ServerDialect):
     async def detailed(self, status: TaskStatus) -> dict[str, Any]:
         """A `DetailedTask`: with its result, its error or its questions, as its status has them."""
         shown, task = task_shown(status), status.task
+        if task.finished:
+            self._access.open_calls.close(task.task_id)
         if shown["status"] == "completed":
             outcome = await self._access.outcome(task)
             shown["result"] = {**outcome, "resultType": "complete"}
@@ -168,10 +170,11 @@ class Tasks2026(ServerDialect):
         """Send the task now, so that nothing is missed since it was made, and after each change."""
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         try:
-            async for status in follow(self._access.service, task_id, owner):
-                shown = await self.detailed(status)
-                message = notification(NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
-                await ctx.session.send_notification(message, ctx.request_id)
+            with self._access.open_calls.held(task_id, ctx):
+                async for status in follow(self._access.service, task_id, owner):
+                    shown = await self.detailed(status)
+                    message = notification(NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
+                    await ctx.session.send_notification(message, ctx.request_id)
         except (TaskNotFound, KeyError):
             return  # it expired while we looked on
 

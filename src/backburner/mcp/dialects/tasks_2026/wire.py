@@ -12,6 +12,7 @@ from ....lifecycle import State
 from ....service import TaskStatus
 from ....task import Task
 from ....times import iso
+from ...open_calls import say_joined
 from ...outcomes import tool_raised
 from ...progress_tokens import ProgressUpdate
 from ...status_words import status_message
@@ -98,7 +99,7 @@ def progress_in(task: Mapping[str, Any]) -> tuple[float, float | None, str | Non
 
 def created(status: TaskStatus) -> dict[str, Any]:
     """A `CreateTaskResult`."""
-    return {"resultType": RESULT_TYPE, **task_shown(status)}
+    return say_joined({"resultType": RESULT_TYPE, **task_shown(status)}, status, typed=True)
 
 
 def task_in(result: Mapping[str, Any]) -> str | None:

@@ -14,18 +14,16 @@ from ....task import Task
 from ...access import TaskAccess, present
 from ...following import follow
 from ...jsonrpc_errors import raised_error
-from ...outbox import Outbox, connection_state, outbox_of
+from ...outbox import Outbox, connection_state, outbox_of, while_connected
 from ...outcomes import own_word, result_meta, tool_raised
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...questions import QuestionsOut
 from ...request import RequestContext, is_modern, request_meta
-from ...sdk import connection_of
 from ...server_dialect import SlowCall
 from ...status_words import progress_message
 from .wire import ASYNC, CAPABILITY, RESULT_NEWS, STARTING, about_job
 
 _KNOWS_TWO_STAGE = "backburner.two-stage"
-_FOLLOWERS = "backburner.followers"
 
 
 class Announcements:
@@ -42,6 +40,7 @@ class Announcements:
         Clients hear of the jobs of every tool whose author chose handles, and of others if they can take
         that. Nothing waits for the client: news goes through the outbox of its connection.
         """
+        self._access.waking.when_over(status.task)
         ctx, everybody = call.ctx, self._access.settings.mcp.announce_jobs == "all"
         if not (call.spec.answer == "handle" or everybody or takes_results(ctx)):
             return
@@ -51,7 +50,7 @@ class Announcements:
         follower = asyncio.create_task(self._tell(ctx, status, call.token))
         self._followers.add(follower)
         follower.add_done_callback(self._followers.discard)
-        _end_with_connection(ctx, follower)
+        while_connected(ctx, follower)
 
     async def _tell(self, ctx: RequestContext, handed_out: TaskStatus, shown: CallToken) -> None:
         outbox = outbox_of(ctx)
@@ -93,6 +92,7 @@ class Announcements:
     async def result(self, status: TaskStatus) -> MCPResult:
         """The result of a job that is over. Raises TaskNotFound once it has expired."""
         task = present(status).task
+        self._access.open_calls.close(task.task_id)
         if task.state is not State.SUCCEEDED:
             return failure(task)
         outcome = await self._access.outcome(task)
@@ -182,20 +182,3 @@ def takes_results(ctx: RequestContext) -> bool:
 def learn_two_stage(ctx: RequestContext) -> None:
     """Note that this client knows two-stage calls."""
     connection_state(ctx)[_KNOWS_TWO_STAGE] = True
-
-
-def _end_with_connection(ctx: RequestContext, follower: asyncio.Task[None]) -> None:
-    """When the client goes, nobody needs the follower. (Connections of the later era end with a request.)"""
-    if is_modern(ctx):
-        return
-    followers = connection_state(ctx).get(_FOLLOWERS)
-    if followers is None:
-        followers = connection_state(ctx)[_FOLLOWERS] = set()
-        connection_of(ctx.session).exit_stack.callback(_cancel_all, followers)
-    followers.add(follower)
-    follower.add_done_callback(followers.discard)
-
-
-def _cancel_all(followers: set[asyncio.Task[None]]) -> None:
-    for follower in list(followers):
-        follower.cancel()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from dataclasses import dataclass
 from typing import Any
 
-from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from ....lifecycle import State
 from ....service import TaskStatus
@@ -17,18 +19,42 @@ from ...jsonrpc_errors import task_failure
 from ...log_messages import LogMessages
 from ...outbox import notification
 from ...outcomes import error_result, result_meta, tool_raised
-from ...patience import client_patience_s
-from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate
+from ...patience import asking
+from ...progress_tokens import ProgressTokens, ProgressUpdate
 from ...questions import declined, give, put
-from ...request import RequestContext
-from ...sdk import connection_of
+from ...request import RequestContext, has_left
+from ...sdk import stream_of
 from ...server_dialect import SlowCall
+from ...showing import Client
+from ...timeouts import LATE_S, may_be_timer, timer_ran_out
 from .announcing import progress_update
 
-#: So long after a call was cancelled its `notifications/cancelled` is still expected.
-_LATE_S = 5.0
-#: A held call speaks up this often even when nothing happens: some clients' clocks restart on progress.
-_HEARTBEAT_S = 10.0
+#: So long a word of a call that was cut off is waited for before the client is taken to be gone.
+_SETTLE_S = 0.1
+_MOST_CHARS = 200
+
+
+@dataclass(eq=False)
+class _Held:
+    """A call that is being held, or was a moment ago."""
+
+    status: TaskStatus
+    spec: ToolSpec
+    client: Client
+    progress: _Progress
+    call: SlowCall
+
+    @property
+    def task_id(self) -> str:
+        return self.status.task_id
+
+    @property
+    def waited_s(self) -> float:
+        return self.call.waited_s
+
+    @property
+    def silent_s(self) -> float:
+        return self.progress.silent_s
 
 
 class HeldCalls:
@@ -38,7 +64,7 @@ class HeldCalls:
         self._access = access
         self._rounds = rounds
         self._tokens = tokens
-        self._held: dict[tuple[int, Any], tuple[str, str]] = {}
+        self._held: dict[tuple[int, Any], _Held] = {}
 
     async def hold(
         self, call: SlowCall, status: TaskStatus, patience_s: float | None
@@ -47,35 +73,79 @@ class HeldCalls:
 
         None also when it asks anyone and its client cannot be asked: the client has better know of the task.
         """
-        ctx = call.ctx
-        key = (id(connection_of(ctx.session)), ctx.request_id)
-        self._held[key] = (status.task_id, status.task.owner)
-        progress = _Progress(ctx, self._tokens, call.token)
-        known_s = client_patience_s(ctx, self._access.settings)
-        heartbeat = asyncio.ensure_future(progress.beat(min(_HEARTBEAT_S, (known_s or _HEARTBEAT_S) / 3)))
+        ctx, calls, task_id = call.ctx, self._access.open_calls, status.task_id
+        key = (stream_of(ctx.session), ctx.request_id)
+        progress = _Progress(call, self._tokens)
+        held = self._held[key] = _Held(status, call.spec, asking(ctx), progress, call)
+        heartbeat = asyncio.ensure_future(progress.beat(self._access.patience.limits_of(ctx).heartbeat_s))
         keep_s = 0.0
         try:
-            async with asyncio.timeout(patience_s):
-                return await self._follow(call, status, progress)
+            with calls.held(task_id, ctx):
+                async with asyncio.timeout(None if status.task.finished else patience_s):
+                    result = await self._follow(call, status, progress)
+            if result is not None and result.get("resultType") != "input_required":
+                await self._delivered(ctx, held)
+            return result
         except TimeoutError:
             return None
+        except MCPError:
+            await self._delivered(ctx, held)
+            raise
         except asyncio.CancelledError:
-            keep_s = _LATE_S  # the client cancelled the call, or went away: `cancelled` will tell
+            keep_s = LATE_S  # the client cancelled the call, or went away: `cancelled` will tell
+            calls.left(task_id)
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._settle, key, ctx, held.waited_s)
             raise
         finally:
             heartbeat.cancel()
             asyncio.get_running_loop().call_later(keep_s, self._held.pop, key, None)
 
     async def cancelled(self, ctx: RequestContext) -> None:
-        """The client cancelled one of its requests: if that was a held call, its task is cancelled too."""
+        """The client cancelled one of its requests: if that was a held call, its task is cancelled too.
+
+        Not if only its timer ran out, nor if the tool or the settings would have it go on, nor while others
+        wait for the task.
+        """
         request_id = (ctx.params or {}).get("requestId")
         if not isinstance(request_id, str | int):
             return
-        held = self._held.pop((id(connection_of(ctx.session)), request_id), None)
-        if held is not None:
-            task_id, owner = held
-            reason = "The client cancelled the call"
+        held = self._held.pop((stream_of(ctx.session), request_id), None)
+        if held is None:
+            return
+        calls, task_id, said = self._access.open_calls, held.task_id, (ctx.params or {}).get("reason")
+        told: dict[str, Any] = {"reason": said[:_MOST_CHARS]} if isinstance(said, str) else {}
+        told |= {"client": held.client.name, "waited_s": round(held.waited_s, 3)}
+        if timer_ran_out(said):
+            calls.give_up(task_id, "timed_out", **told)
+            await self._access.patience.learn(held.client, held.waited_s, held.silent_s)
+        elif (held.spec.on_cancel or self._access.settings.mcp.on_cancel) == "detach" or calls.is_held(
+            task_id
+        ):
+            calls.give_up(task_id, "stopped", **told)
+        else:
+            reason, owner = "The client cancelled the call", held.status.task.owner
             await self._access.service.aio.cancel(task_id, owner=owner, reason=reason)
+            calls.close(task_id)
+
+    def _settle(self, key: tuple[int, Any], ctx: RequestContext, waited_s: float) -> None:
+        """No word came of a call that was cut off: its client is gone, or a proxy between has cut it."""
+        held = self._held.get(key)
+        if held is None:
+            return
+        client, calls = held.client, self._access.open_calls
+        calls.give_up(held.task_id, "gone", client=client.name, waited_s=round(waited_s, 3))
+        if may_be_timer(ctx, waited_s):
+            self._access.patience.learn_soon(client, waited_s, held.silent_s)
+
+    async def _delivered(self, ctx: RequestContext, held: _Held) -> None:
+        """The answer goes out now; nobody gets it where the connection is closed."""
+        if not await has_left(ctx):
+            self._access.open_calls.close(held.task_id)
+            await self._access.patience.delivered(held.client, held.waited_s)
+            return
+        told = {"client": held.client.name, "waited_s": round(held.waited_s, 3)}
+        self._access.open_calls.give_up(held.task_id, "gone", **told)
+        await self._access.patience.learn(held.client, held.waited_s, held.silent_s)
 
     async def _follow(self, call: SlowCall, held: TaskStatus, progress: _Progress) -> dict[str, Any] | None:
         status, ctx, spec = held, call.ctx, call.spec
@@ -127,11 +197,17 @@ def always_held(spec: ToolSpec) -> bool:
 class _Progress:
     """`notifications/progress` for one held call, if its client gave a token for it."""
 
-    def __init__(self, ctx: RequestContext, tokens: ProgressTokens, token: CallToken) -> None:
-        self._ctx = ctx
+    def __init__(self, call: SlowCall, tokens: ProgressTokens) -> None:
+        self._ctx = call.ctx
         self._tokens = tokens
-        self._token = token
+        self._token = call.token
         self._latest = ProgressUpdate.of(None, "Working")
+        self._spoke = call.came_at
+
+    @property
+    def silent_s(self) -> float:
+        """How long its client has heard nothing."""
+        return time.monotonic() - self._spoke
 
     async def say(self, status: TaskStatus) -> None:
         task = status.task
@@ -155,3 +231,4 @@ class _Progress:
         if params is not None:
             message = notification("notifications/progress", params)
             await self._ctx.session.send_notification(message, self._ctx.request_id)
+            self._spoke = time.monotonic()

@@ -7,6 +7,7 @@ who would rather ask.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ....errors import BackburnerError, TaskNotFound
@@ -16,8 +17,8 @@ from ....times import span
 from ....tools import ToolSpec
 from ...access import TaskAccess
 from ...input_rounds import InputRounds
+from ...open_calls import joined_words, say_joined
 from ...outcomes import result_meta
-from ...patience import client_gives_up, client_patience_s
 from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
@@ -52,27 +53,37 @@ class TwoStage(ServerDialect):
             status = await self._rounds.resumed(call.ctx, call.spec)
         else:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers)
+        typed = call.spec.output_schema is not None
+        await self._access.patience.refresh()
         patience_s = self._patience_s(call, status)
-        if patience_s != 0:
+        if patience_s != 0 or status.task.finished:
             result = await self._held.hold(call, status, patience_s)
             if result is not None:
-                return result
-            status = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
+                return say_joined(result, status, typed=typed)
+            now = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
+            status = replace(now, joined=status.joined)
             if status.task.finished:  # at the very moment at which patience ended
-                return await self._held.result(status)
-        return self._hand_out(call, status)
+                self._access.open_calls.close(status.task_id)
+                return say_joined(await self._held.result(status), status, typed=typed)
+        if not asks_for_handle(call.ctx):  # who asks for it looks after its job
+            self._access.open_calls.give_up(status.task_id, "handle")
+        return say_joined(self._hand_out(call, status), status, typed=True)
 
     def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
         """How long to hold the call; None means to its end. The tool's author has the first word."""
         if always_held(call.spec):
             return None
-        if not (self._takes_handle(call) or client_gives_up(call.ctx, self._access.settings)):
+        if not (self._takes_handle(call) or self._access.patience.gives_up(call.ctx)):
             return None
         if call.spec.answer == "handle" or asks_for_handle(call.ctx):
             return 0
-        patience_s, estimate_s = client_patience_s(call.ctx, self._access.settings), status.task.estimate_s
-        too_long = patience_s is not None and estimate_s is not None and estimate_s > patience_s
-        return 0 if too_long else patience_s
+        patience_s = self._access.patience.hold_s(call.ctx)
+        if patience_s is None:
+            return None
+        estimate_s = status.eta_s if status.joined else status.task.estimate_s
+        too_long = estimate_s is not None and estimate_s > patience_s
+        # Its client's clock began when it called.
+        return 0 if too_long else max(0, patience_s - call.waited_s)
 
     def _takes_handle(self, call: SlowCall) -> bool:
         """Whether the client can take a handle in place of the result (docs/decisions/0020).
@@ -87,6 +98,8 @@ class TwoStage(ServerDialect):
         settings, task = self._access.settings, status.task
         left = "" if status.eta_s is None else f", with about {span(status.eta_s)} left"
         text = f"{task.tool_name} goes on in the background as task {task.task_id}{left}."
+        if status.joined:
+            text += f" {joined_words(task.task_id)}"
         if call.spec.asks == "anyone" and status.questions:
             asked = "; ".join(str(one.params.get("message") or one.method) for one in status.questions)
             text += f" It waits for an answer to: {asked}"
@@ -94,8 +107,7 @@ class TwoStage(ServerDialect):
                 text += f" Call {settings.mcp.task_tools_prefix}{ANSWER_TASK} to give it."
         if settings.mcp.task_tools:
             text += (
-                f" When you want its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this"
-                " task_id, and again for as long as `finished` is false."
+                f" For its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this task_id."
             )
         how = {**estimated(status.estimate), "poll_endpoint": POLL}
         words = queued_words(STATUS[task.state], status.estimate.seconds)
@@ -113,6 +125,7 @@ class TwoStage(ServerDialect):
     async def poll(self, ctx: RequestContext, params: PollParams) -> dict[str, Any]:
         """`tools/poll_result`: how a job is, and its result when it is over. It may be asked for again."""
         learn_two_stage(ctx)
+        self._access.open_calls.heard_of(params.job_id)
         try:
             await self._access.ready()
             status = await self._access.status(params.job_id)

@@ -1,0 +1,198 @@
+"""Artifacts in S3-compatible storage, by boto3, which finds credentials where AWS's own tools do.
+
+An artifact is the object `<prefix><task_id>/artifacts/<artifact_id>/<name>`. It is there whole or not at all:
+a large one goes up in parts, which become an object only when all that was sent has the artifact's hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..aws_client import make_client, told
+from ..config import ArtifactSettings
+from ..errors import ArtifactStorageError, ConfigError
+from ..task import Artifact
+from .folder import OwnFolder, check_hash
+from .place import CHUNK
+
+#: The size of a part: with one in memory at a time, and no more of them than a storage takes.
+_PART_BYTES = 16 << 20
+_MOST_PARTS = 10_000
+#: No storage signs for longer.
+_LONGEST_LINK_S = 7 * 86400
+
+_ADVICE = {
+    "NoSuchBucket": "make the bucket, or set artifacts.url to one that is there",
+    "404": "make the bucket, or set artifacts.url to one that is there",
+    "AccessDenied": "let these credentials get, put, list and delete objects in the bucket",
+    "403": "let these credentials get, put, list and delete objects in the bucket",
+}
+_GONE = ("NoSuchKey", "404")
+
+
+class S3Storage:
+    """A bucket. What was made before it was set is still read from the folder of its own host."""
+
+    elsewhere = True
+
+    def __init__(self, settings: ArtifactSettings, own: OwnFolder) -> None:
+        """Raises ConfigError without boto3."""
+        self._settings = settings
+        self._own = own
+        self._making = threading.Lock()
+        try:
+            import botocore  # noqa: F401
+        except ImportError:
+            reason = "S3 storage needs boto3: pip install 'backburner[s3]'"
+            raise ConfigError(setting="artifacts.url", reason=reason) from None
+
+    # -- keeping
+
+    def keep(self, artifact: Artifact) -> None:
+        whole = {"Bucket": self._settings.bucket, "Key": self._key(artifact)}
+        try:
+            with self._errors():
+                if artifact.size_bytes <= _PART_BYTES:
+                    data = self._own.read(artifact, length=artifact.size_bytes + 1)  # a longer one is another
+                    check_hash(self._settings.url, artifact, hashlib.sha256(data).hexdigest())
+                    self._client.put_object(**whole, Body=data, ChecksumSHA256=_checksum(data))
+                else:
+                    self._keep_in_parts(artifact, whole)
+        except OSError as error:
+            raise self._error(f"{artifact.name} cannot be read: {error}") from error
+        self._own.discard(artifact)
+
+    def _keep_in_parts(self, artifact: Artifact, whole: dict[str, str]) -> None:
+        begun = self._client.create_multipart_upload(**whole, ChecksumAlgorithm="SHA256")
+        upload = {**whole, "UploadId": begun["UploadId"]}
+        digest, parts = hashlib.sha256(), []
+        try:
+            for number, data in enumerate(self._parts(artifact), 1):
+                digest.update(data)
+                checksum = _checksum(data)
+                sent = self._client.upload_part(
+                    **upload, PartNumber=number, Body=data, ChecksumSHA256=checksum
+                )
+                parts.append({"PartNumber": number, "ETag": sent["ETag"], "ChecksumSHA256": checksum})
+            check_hash(self._settings.url, artifact, digest.hexdigest())
+            self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first trouble is the one to tell
+                self._client.abort_multipart_upload(**upload)
+            raise
+
+    def _parts(self, artifact: Artifact) -> Iterator[bytes]:
+        size = max(_PART_BYTES, artifact.size_bytes // (_MOST_PARTS - 1))
+        with self._own.path(artifact).open("rb") as file:
+            left = artifact.size_bytes + 1
+            while data := file.read(min(size, left)):
+                left -= len(data)
+                yield data
+
+    # -- reading
+
+    def file(self, artifact: Artifact) -> Path | None:
+        return self._own.file(artifact)
+
+    def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
+        if self._own.file(artifact) is not None:
+            yield from self._own.chunks(artifact, offset, length)
+            return
+        end = artifact.size_bytes if length is None else min(artifact.size_bytes, offset + length)
+        if offset >= end:
+            return
+        where = {"Bucket": self._settings.bucket, "Key": self._key(artifact)}
+        what = {**where, "Range": f"bytes={offset}-{end - 1}"}
+        with self._errors(), contextlib.closing(self._body(what)) as body:
+            yield from body.iter_chunks(CHUNK)
+
+    def _body(self, what: Mapping[str, str]) -> Any:
+        """What is to be read. Raises FileNotFoundError for an object that is gone."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return self._client.get_object(**what)["Body"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _GONE:
+                raise FileNotFoundError("the object is gone") from error
+            raise
+
+    def read(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> bytes:
+        return b"".join(self.chunks(artifact, offset, length))
+
+    def link(self, artifact: Artifact, media_type: str, for_s: float) -> tuple[str, float] | None:
+        if self._settings.links != "storage" or self._own.file(artifact) is not None:
+            return None
+        for_s = min(for_s, _LONGEST_LINK_S)
+        what = {
+            "Bucket": self._settings.bucket,
+            "Key": self._key(artifact),
+            "ResponseContentType": media_type,
+            # It is a tool's output: it must not run as a page of the storage's origin.
+            "ResponseContentDisposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
+        }
+        with self._errors():
+            return self._client.generate_presigned_url(
+                "get_object", what, ExpiresIn=max(1, int(for_s))
+            ), for_s
+
+    # -- removing
+
+    def remove(self, task_id: str) -> None:
+        self._own.remove(task_id)
+        bucket = self._settings.bucket
+        with self._errors():
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=bucket, Prefix=f"{self._settings.prefix}{task_id}/"
+            )
+            for page in pages:
+                if keys := [{"Key": one["Key"]} for one in page.get("Contents", ())]:
+                    done = self._client.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True})
+                    for refused in done.get("Errors", ()):
+                        raise self._error(f"{refused['Key']} cannot be removed: {refused.get('Message')}")
+
+    def check(self) -> str:
+        with self._errors():
+            self._client.head_bucket(Bucket=self._settings.bucket)
+        return self._settings.url
+
+    # -- the client
+
+    @cached_property
+    def _client(self) -> Any:
+        with self._making:
+            if (made := vars(self).get("_client")) is not None:  # by another thread, meanwhile
+                return made
+            settings = self._settings
+            client = make_client(
+                "s3",
+                settings.endpoint,
+                settings.region,
+                signature_version="s3v4",
+                # A server of one's own has seldom a name for each bucket.
+                s3={"addressing_style": "path"} if settings.endpoint else None,
+            )
+            vars(self)["_client"] = client
+            return client
+
+    def _key(self, artifact: Artifact) -> str:
+        return self._settings.prefix + artifact.path
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return told(self._error, _ADVICE)
+
+    def _error(self, reason: str) -> ArtifactStorageError:
+        return ArtifactStorageError(storage=self._settings.url, reason=reason)
+
+
+def _checksum(data: bytes) -> str:
+    """As S3 wants it told, and holds against what arrived."""
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()

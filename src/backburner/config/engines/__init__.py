@@ -1,0 +1,1 @@
+"""The settings of the engines whose workers are elsewhere, a file for each."""

@@ -1,0 +1,1 @@
+"""Engines whose workers are elsewhere: a queue outside gets the ids of tasks, and starts who runs them."""

@@ -1,0 +1,60 @@
+"""The OutsideQueue protocol: what Backburner asks of Dramatiq, Celery, Slurm or AWS Batch.
+
+It carries the ids of tasks and nothing else. The store stays the truth: who gets an id leases the task there
+before the first line of it runs, so an id that comes twice runs once, and one that is lost is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ...errors import EngineError
+from ...hand_out import HandOut
+from ...task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What a queue knows of a job: it is `there`, waiting or at work; it has `ended`, and why; or nothing.
+
+    One that ended by itself counts against its task: after a few that began nothing, the task fails, and
+    the `output` of the last one is in the task's log.
+    """
+
+    state: Literal["there", "ended", "unknown"]
+    reason: str = ""
+    output: str = ""
+
+
+class PartlyTaken(EngineError):
+    """The engine {engine} could not do it: {reason}."""
+
+    def __init__(self, jobs: Mapping[str, str], error: EngineError) -> None:
+        """Some tasks were handed out, with these jobs, and the others not."""
+        super().__init__(**error.details)
+        self.jobs = jobs
+
+
+class OutsideQueue(Protocol):
+    """A queue of an engine. Every verb may raise EngineError, with what to do; then it is tried again."""
+
+    name: str
+
+    def hand_out(self, tasks: Sequence[Task]) -> Mapping[str, str]:
+        """Give it these tasks, all of one queue of ours; the job of each by its id, or "" for no name.
+
+        Raises PartlyTaken where it took some of them.
+        """
+        ...
+
+    def look(self, handed_out: Sequence[HandOut]) -> Mapping[str, Sighting]:
+        """What became of jobs whose tasks have not begun; what is left out is `unknown`."""
+        ...
+
+    def withdraw(self, handed_out: Sequence[HandOut]) -> None:
+        """The tasks of these need no job any more: end those that are there. Harmless for others."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,336 @@
+"""Who still waits for a task: the calls of this server whose answer nobody has got yet.
+
+They are known here at once. Other processes of the store learn of those that last, and at once of those
+that were given up: a writer in the background tells the store, all in one transaction. So a short call costs
+no statement. Of a server that was killed the store's knowledge runs out by itself (docs/decisions/0027).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..app import Backburner
+from ..errors import BackburnerError, TaskNotFound
+from ..lifecycle import State
+from ..open_call import Note, OpenCall
+from ..service import TaskService, TaskStatus
+from ..task import NewTask, Task
+from ..tools import JoinMode
+from .request import RequestContext
+
+logger = logging.getLogger(__name__)
+
+#: In the `_meta` of a call: it wants a task of its own, whatever was called before.
+NEW = "backburner/new"
+#: In the `_meta` of an answer: the call has joined an earlier one, whose task this is.
+JOINED = "backburner/joined"
+
+#: A call that is younger is not told to the store; and so often is the store told.
+_WRITE_S = 1.0
+#: For so long is it believed that the store knows of no open call.
+_BELIEF_S = 0.25
+
+#: So many of the same calls are asked whether somebody is still there.
+_LOOKED_AT = 32
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(eq=False)
+class _Call:
+    task_id: str
+    key: _Key
+    began: float
+    heard: float
+    #: The requests that wait for its answer just now.
+    holders: list[RequestContext] = field(default_factory=list)
+    given_up: str | None = None
+    #: Until when the store knows that somebody waits; 0: it knows nothing of the call.
+    written_until: float = 0.0
+    #: Done when the task is on disk.
+    kept: asyncio.Future[None] | None = None
+
+
+class OpenCalls:
+    """The open calls of one server."""
+
+    def __init__(self, app: Backburner) -> None:
+        self._app = app
+        self._calls: dict[str, _Call] = {}
+        self._by_key: dict[_Key, list[_Call]] = {}
+        self._closed: set[str] = set()
+        self._notes: list[Note] = []
+        self._hurry: asyncio.Event | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._none_until = 0.0
+
+    # -- what happens to a call
+
+    @contextlib.contextmanager
+    def opening(self, new: NewTask) -> Iterator[None]:
+        """Its task is being kept in this block. Others who may join it wait for the end of that."""
+        call = _Call(new.task_id, _key(new), time.monotonic(), time.monotonic())
+        call.kept = asyncio.get_running_loop().create_future()
+        self._add(call)
+        try:
+            yield
+        except asyncio.CancelledError:
+            call.given_up = "gone"  # it may be kept all the same
+            raise
+        except BaseException:
+            self.close(call.task_id)
+            raise
+        finally:
+            call.kept.set_result(None)
+            call.kept = None
+
+    @contextlib.contextmanager
+    def held(self, task_id: str, holder: RequestContext) -> Iterator[None]:
+        """The request `holder` waits for the answer in this block."""
+        call = self._calls.get(task_id)
+        if call is None:
+            yield
+            return
+        call.holders.append(holder)
+        try:
+            yield
+        finally:
+            call.holders = [other for other in call.holders if other is not holder]
+            call.heard = time.monotonic()
+
+    def heard_of(self, task_id: str) -> None:
+        """Its caller has shown that it is still there."""
+        if (call := self._calls.get(task_id)) is not None:
+            call.heard = time.monotonic()
+
+    def is_held(self, task_id: str) -> bool:
+        call = self._calls.get(task_id)
+        return call is not None and bool(call.holders)
+
+    def left(self, task_id: str) -> None:
+        """Its caller is not there any more; why will be said by `give_up`, if anything is to be said."""
+        if (call := self._calls.get(task_id)) is not None:
+            call.given_up = call.given_up or "gone"
+
+    def give_up(self, task_id: str, why: str, **detail: Any) -> None:
+        """Its caller waits no more. With a detail, the task's audit trail says so, too."""
+        if (call := self._calls.get(task_id)) is not None:
+            call.given_up = why
+        if detail:
+            self._notes.append(Note(task_id, "given_up", {"why": why, **detail}))
+        self._write_soon(hurry=True)
+
+    def close(self, task_id: str) -> None:
+        """Somebody has got its answer, or nobody shall."""
+        call = self._calls.pop(task_id, None)
+        if call is not None:
+            self._by_key[call.key].remove(call)
+            if not self._by_key[call.key]:
+                del self._by_key[call.key]
+        if call is None or call.written_until:
+            self._closed.add(task_id)
+            self._write_soon()
+
+    def _add(self, call: _Call) -> None:
+        self._calls[call.task_id] = call
+        self._by_key.setdefault(call.key, []).append(call)
+        self._write_soon()
+
+    # -- joining
+
+    async def join(
+        self, new: NewTask, mode: JoinMode, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
+    ) -> TaskStatus | None:
+        """The task of the same call, made before, if this one may have its answer.
+
+        `abandoned` says of a request that waits, and for how long it has, whether nobody may be behind it.
+        """
+        here, there = partial(self._join_here, new, mode, abandoned), partial(self._join_there, new, mode)
+        # While the store is asked, the same call may come once more.
+        return await here() or await there() or await here()
+
+    async def _join_here(
+        self, new: NewTask, mode: JoinMode, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
+    ) -> TaskStatus | None:
+        """A call of this server. Of many that are held, only the latest are looked at."""
+        now, calls = time.monotonic(), self._by_key.get(_key(new), [])
+        free = [call for call in calls if mode == "always" or self._is_free(call, now)]
+        for call in reversed(free):
+            if (status := await self._joined(call)) is not None:
+                return status
+        held = [] if mode == "always" else [call for call in calls[-_LOOKED_AT:] if call.holders]
+        for call in reversed(held):
+            if await self._is_abandoned(call, abandoned) and (status := await self._joined(call)) is not None:
+                return status
+        return None
+
+    async def _join_there(self, new: NewTask, mode: JoinMode) -> TaskStatus | None:
+        """A call that only the store knows of."""
+        if not await self._may_be_in_store():
+            return None
+        service = self._app.service
+        for kept in await service.aio.look(service.store.calls_like, *_key(new)):
+            if kept.task_id in self._calls or (kept.is_attended and mode != "always"):
+                continue
+            if kept.task_id in self._closed:
+                continue
+            now = time.monotonic()
+            call = _Call(kept.task_id, _key(new), now, now, given_up=kept.given_up or "gone")
+            call.written_until = now
+            if (status := await self._joined(call)) is not None:
+                if kept.task_id not in self._calls:
+                    self._add(call)
+                return status
+        return None
+
+    def _is_free(self, call: _Call, now: float) -> bool:
+        return call.given_up is not None or not self._is_attended(call, now)
+
+    async def _is_abandoned(
+        self, call: _Call, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
+    ) -> bool:
+        waited_s = time.monotonic() - call.began
+        return any([await abandoned(holder, waited_s) for holder in list(call.holders)])
+
+    def _is_attended(self, call: _Call, now: float) -> bool:
+        return bool(call.holders) or now - call.heard < self._app.settings.mcp.attended_s
+
+    async def _joined(self, call: _Call) -> TaskStatus | None:
+        if call.kept is not None:
+            await asyncio.shield(call.kept)
+        service = self._app.service
+        try:
+            status = await service.aio.status(call.task_id, owner=call.key[0])
+        except TaskNotFound:
+            return None
+        if not self._has_an_answer(status.task):
+            return None
+        self._notes.append(Note(call.task_id, "joined", {}))
+        self._write_soon(hurry=True)
+        return status
+
+    def _has_an_answer(self, task: Task) -> bool:
+        """Whether there is, or will be, an answer that is not too old."""
+        if task.cancel_requested or task.state in (State.CANCELLED, State.EXPIRED):
+            return False
+        if task.completed_at is None:
+            return True
+        return self._app.store.now_ms() - task.completed_at < self._app.settings.mcp.join_window_s * 1000
+
+    async def _may_be_in_store(self) -> bool:
+        if time.monotonic() < self._none_until:
+            return False
+        service = self._app.service
+        if await service.aio.look(service.store.has_calls):
+            return True
+        self._none_until = time.monotonic() + _BELIEF_S
+        return False
+
+    # -- telling the store
+
+    def _write_soon(self, *, hurry: bool = False) -> None:
+        if hurry and self._hurry is not None:
+            self._hurry.set()
+        if self._writer is None or self._writer.done():
+            self._hurry = asyncio.Event()  # of this event loop
+            if hurry:
+                self._hurry.set()
+            self._writer = asyncio.ensure_future(self._keep_writing(self._hurry))
+
+    async def _keep_writing(self, hurry: asyncio.Event) -> None:
+        service = self._app.service
+        try:
+            while self._calls or self._closed or self._notes:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(hurry.wait(), _WRITE_S)
+                hurry.clear()
+                await self._write(service)
+        finally:
+            self._say_last(service)
+
+    async def _write(self, service: TaskService) -> None:
+        if self._closed and not await self._may_be_in_store():
+            self._closed.clear()
+        now, attended_s = time.monotonic(), self._app.settings.mcp.attended_s
+        kept = [call for call in self._calls.values() if self._is_to_be_told(call, now)]
+        closed, notes = list(self._closed), self._notes
+        if not (kept or closed or notes):
+            return
+        self._notes = []
+        told = [self._as_told(call, now) for call in kept]
+        try:
+            await service.aio.run(service.store.write_calls, told, closed, notes)
+        except (BackburnerError, RuntimeError) as error:
+            logger.info("The store was not told of open calls: %s", error)
+            self._notes = [*notes, *self._notes]
+            return
+        self._closed.difference_update(closed)
+        if kept:
+            self._none_until = 0.0
+        for call in kept:
+            call.written_until = now + attended_s
+            # The store knows what there is to know of one that nobody waits for.
+            if not self._is_attended(call, now) or (call.given_up is not None and not call.holders):
+                self._forget(call)
+
+    def _is_to_be_told(self, call: _Call, now: float) -> bool:
+        """Of one that is looked at now and then, the store learns when nobody has looked for long."""
+        if call.kept is not None:
+            return False
+        if call.holders:
+            old = now - call.began >= _WRITE_S
+            return old and call.written_until < now + self._app.settings.mcp.attended_s / 2
+        return call.given_up is not None or not self._is_attended(call, now)
+
+    def _as_told(self, call: _Call, now: float) -> OpenCall:
+        waits_s = 0.0 if call.given_up and not call.holders else self._app.settings.mcp.attended_s
+        if not call.holders:
+            waits_s -= now - call.heard
+        return OpenCall(
+            call.task_id, *call.key, attended_ms=max(0, int(waits_s * 1000)), given_up=call.given_up
+        )
+
+    def _forget(self, call: _Call) -> None:
+        if self._calls.get(call.task_id) is call:
+            del self._calls[call.task_id]
+            self._by_key[call.key].remove(call)
+            if not self._by_key[call.key]:
+                del self._by_key[call.key]
+
+    def _say_last(self, service: TaskService) -> None:
+        """The server ends: whoever is still held waits for nothing."""
+        for call in self._calls.values():
+            if call.holders:
+                call.given_up, call.holders = call.given_up or "gone", []
+        now = time.monotonic()
+        told = [self._as_told(call, now) for call in self._calls.values()]
+        if told or self._closed or self._notes:
+            with contextlib.suppress(Exception):  # it runs out by itself, then
+                service.store.write_calls(told, list(self._closed), self._notes)
+
+
+def _key(new: NewTask) -> _Key:
+    return new.owner, new.tool_name, new.inputs_hash
+
+
+def joined_words(task_id: str) -> str:
+    """What a model is told of an answer that is not of a task of its own."""
+    return f"This call joined the same call made before, task {task_id}: the tool ran once for both."
+
+
+def say_joined(result: dict[str, Any], status: TaskStatus, *, typed: bool) -> dict[str, Any]:
+    """The answer to a call, saying that it joined another: in `_meta`, and in words where no schema rules."""
+    if not status.joined:
+        return result
+    said = {**result, "_meta": {**(result.get("_meta") or {}), JOINED: status.task_id}}
+    if typed or "content" not in result:
+        return said
+    words = {"type": "text", "text": joined_words(status.task_id)}
+    return {**said, "content": [*result["content"], words]}

@@ -1,0 +1,96 @@
+"""Downloads of artifacts: for whoever has a link that is still good, also in ranges, wherever the file is."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+
+from ...app import Backburner
+from ...errors import ArtifactStorageError, BackburnerError
+from ...task import Artifact
+from ..links import Links, media_type
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RETRY_AFTER_S = "10"
+
+
+def download_from(app: Backburner) -> Any:
+    """The endpoint of `/artifacts/{artifact_id}/{name}`."""
+
+    async def download(request: Request) -> Response:
+        artifact_id = request.path_params["artifact_id"]
+        try:
+            artifact, path = await app.service.aio.run(
+                _linked, app, artifact_id, request.query_params.get("token", "")
+            )
+        except BackburnerError:
+            return PlainTextResponse("This link is not valid, or not any more.\n", status_code=404)
+        headers = {
+            # The file is a tool's output: it must never run as a page of this origin.
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+            "ETag": f'"{artifact.sha256}"',
+        }
+        kind = media_type(artifact)
+        if path is not None:
+            return FileResponse(path, filename=artifact.name, media_type=kind, headers=headers)
+        if not app.artifacts.elsewhere:
+            return PlainTextResponse("This file is gone.\n", status_code=404)
+        return await _stream(app, artifact, request, headers, kind)
+
+    return download
+
+
+def _linked(app: Backburner, artifact_id: str, token: str) -> tuple[Artifact, Path | None]:
+    Links(app.store, "", 0).check(artifact_id, token)
+    artifact = app.store.artifact(artifact_id)
+    return artifact, app.artifacts.file(artifact)
+
+
+async def _stream(
+    app: Backburner, artifact: Artifact, request: Request, headers: dict[str, str], kind: str
+) -> Response:
+    """The bytes of an artifact as its storage gives them: one range of them, if that is asked for."""
+    size = artifact.size_bytes
+    offset, end = asked = _range(request, artifact) or (0, size)
+    if offset >= end and size:
+        return PlainTextResponse(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+    is_head = request.method == "HEAD"
+    chunks = iter(()) if is_head else app.artifacts.chunks(artifact, offset, end - offset)
+    try:
+        # Before the answer begins: then it can still say that there is none.
+        first = await app.service.aio.run(next, chunks, b"")
+    except ArtifactStorageError as error:
+        return PlainTextResponse(f"{error}\n", status_code=503, headers={"Retry-After": _RETRY_AFTER_S})
+    except OSError:
+        return PlainTextResponse("This file is gone.\n", status_code=404)
+    headers |= {
+        "Accept-Ranges": "bytes",
+        "Content-Length": str(end - offset),
+        "Content-Disposition": f"attachment; filename*=utf-8''{quote(artifact.name, safe='')}",
+    }
+    if asked != (0, size):
+        headers["Content-Range"] = f"bytes {offset}-{end - 1}/{size}"
+    body: Iterator[bytes] = itertools.chain([first], chunks)
+    status = 200 if asked == (0, size) else 206
+    return StreamingResponse(body, status_code=status, media_type=kind, headers=headers)
+
+
+def _range(request: Request, artifact: Artifact) -> tuple[int, int] | None:
+    """Where the range begins and ends that a request asks for; None for all, as for several at once."""
+    found = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    known = request.headers.get("if-range", f'"{artifact.sha256}"')
+    if found is None or known != f'"{artifact.sha256}"' or not any(found.groups()):
+        return None
+    first, last = found.groups()
+    if not first:
+        return max(0, artifact.size_bytes - int(last)), artifact.size_bytes
+    return int(first), min(artifact.size_bytes, int(last) + 1) if last else artifact.size_bytes

@@ -1,0 +1,52 @@
+"""Tasks that a queue outside was given. Functions over a Transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..hand_out import HandOut
+from ..lifecycle import State
+from ..task import Task
+from . import tasks, working
+from .rows import by_name
+from .transaction import Transaction
+
+
+def begin(
+    tx: Transaction, engine: str, queues: Sequence[str], task_ids: Sequence[str] | None, limit: int
+) -> list[Task]:
+    working.make_ready(tx, tx.one("next_ready_at"))
+    found = []
+    for queue in queues:
+        for task_id in [None] if task_ids is None else task_ids:
+            found += tx.all("to_hand_out", queue=queue, task_id=task_id, limit=limit, now=tx.now)
+    begun = []
+    for row in found[:limit]:
+        if tx.one("begin_hand_out", task_id=row["task_id"], engine=engine, now=tx.now) is not None:
+            begun.append(tasks.get(tx, row["task_id"], None))
+    return begun
+
+
+def handed_out(tx: Transaction, jobs: Mapping[str, str]) -> None:
+    tx.many("handed_out", [{"task_id": task_id, "job": job} for task_id, job in jobs.items()])
+
+
+def not_handed_out(tx: Transaction, task_ids: Sequence[str], problem: str, again_in_ms: int) -> None:
+    again_at = tx.now + again_in_ms
+    tx.many(
+        "not_handed_out",
+        [{"task_id": task_id, "problem": problem, "again_at": again_at} for task_id in task_ids],
+    )
+    tx.topics.update(f"task:{task_id}" for task_id in task_ids)
+
+
+def of(tx: Transaction, engine: str) -> list[HandOut]:
+    return [
+        HandOut(**{**by_name(row), "state": State(row["state"]), "waits": bool(row["waits"])})
+        for row in tx.all("hand_outs", engine=engine)
+    ]
+
+
+def take_back(tx: Transaction, task_ids: Sequence[str], ended: bool) -> None:
+    tx.many("take_back", [{"task_id": each, "ended": int(ended), "now": tx.now} for each in task_ids])
+    tx.many("forget_hand_out", [{"task_id": each} for each in task_ids])

@@ -1,0 +1,114 @@
+"""Two hosts whose clocks are ten minutes apart, and all that can happen to them and to their database."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backburner.lifecycle import State
+from backburner.testing import contract_app
+from backburner.testing.engine.base import eventually, is_alive
+from tests.engine.local import Client
+from tests.engine.test_local_chaos import nothing_is_lost_doubled_or_overlapping
+from tests.hosts.conftest import SETTINGS, Hosts
+from tests.hosts.network import Host
+from tests.services import PostgresServer, WallClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.services]
+
+KINDS = ("child", "busy", "checkpoint", "quick", "busy", "child")
+WORKERS = "cpu_standard=2"
+
+
+@pytest.fixture
+def start(shared_store: str, hosts: Hosts, wall_clock: WallClock) -> Iterator[Callable[[Host], None]]:
+    """Start a host with two workers; the clock of the second is ten minutes ahead."""
+    wall_clock.set(hours=1 / 6)
+
+    def start(host: Host) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            if host is hosts[1]:
+                wall_clock.show_to_children(patch)
+            host.start(shared_store, SETTINGS, WORKERS)
+
+    yield start
+    for host in hosts:
+        host.kill()
+
+
+@pytest.fixture
+def client(shared_store: str, hosts: Hosts) -> Iterator[Client]:
+    app = contract_app(store=shared_store, data_dir=str(hosts[0].folder.parent))
+    with contextlib.closing(Client(app)) as client:
+        yield client
+
+
+def running(client: Client, ledger: Path, kind: str, seconds: float) -> str:
+    task_id = client.submit("ledgered", kind=kind, ledger=str(ledger), seconds=seconds)
+    client.until_state(task_id, State.RUNNING)
+    return task_id
+
+
+def test_the_tasks_of_a_host_that_is_cut_off_go_on_at_the_other_and_it_works_again_when_it_is_joined(
+    hosts: Hosts, start: Callable[[Host], None], client: Client, tmp_path: Path
+) -> None:
+    one, two = hosts
+    start(one)
+    tasks = [running(client, tmp_path, kind, 600) for kind in ("child", "busy")]
+    runners = [child for runner in one.runners() for child in [runner, *runner.children(recursive=True)]]
+    assert len(runners) == 3
+    start(two)
+    one.cut()
+    for task_id in tasks:
+        client.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    assert not [process for process in runners if is_alive(process.pid)]
+    one.join()
+    assert client.run("parent").result == one.supervisor.pid, "the other has no worker left"
+    for task_id in tasks:
+        client.service.cancel(task_id)
+        assert client.end(task_id).state is State.CANCELLED
+        assert client.trail(task_id)[:6] == ["submit", "claim", "start", "retry", "claim", "start"]
+    assert "overlap" not in (tmp_path / "ledger").read_text()
+
+
+@pytest.mark.timeout(240)
+def test_whatever_happens_to_hosts_and_database_nothing_is_lost_doubled_or_overlapping(
+    hosts: Hosts,
+    start: Callable[[Host], None],
+    client: Client,
+    database_server: PostgresServer,
+    tmp_path: Path,
+) -> None:
+    one, two = hosts
+    start(one)
+    start(two)
+
+    def crash_and_recover() -> None:
+        database_server.kill()
+        database_server.start()
+
+    def stop_and_wake() -> None:
+        supervisor = one.supervisor
+        supervisor.suspend()
+        eventually(lambda: not one.runners())
+        supervisor.resume()
+
+    def power_cut() -> None:
+        two.kill()
+        start(two)
+
+    def cut_and_join() -> None:
+        one.cut()
+        eventually(lambda: not one.runners())
+        one.join()
+
+    tasks: dict[str, str] = {}
+    for trouble in (database_server.restart, stop_and_wake, crash_and_recover, power_cut, cut_and_join):
+        for kind in KINDS:
+            tasks[client.submit("ledgered", kind=kind, ledger=str(tmp_path), seconds=1.5)] = kind
+        eventually(lambda: one.runners() and two.runners())
+        trouble()
+    nothing_is_lost_doubled_or_overlapping(client, tasks, tmp_path)
+    assert is_alive(one.supervisor.pid)
+    assert is_alive(two.supervisor.pid)

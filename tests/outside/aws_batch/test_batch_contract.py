@@ -1,0 +1,59 @@
+"""Tasks run as jobs of AWS Batch: moto has the API, and the command of each job is run as it stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from backburner import Backburner
+from backburner.lifecycle import State
+from backburner.testing import contract_app
+from backburner.testing.engine.artifacts import Artifacts
+from backburner.testing.engine.base import Work
+from tests.aws import CREDENTIALS, MotoServer
+from tests.engine.local import running
+from tests.outside.aws_batch.compute import Compute
+from tests.outside.aws_batch.conftest import TABLES
+
+pytestmark = pytest.mark.slow
+
+
+class TestAwsBatch(Artifacts):
+    """Of the suite for engines the part about files; a job is a new process, and the whole takes minutes."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, moto: MotoServer
+    ) -> Iterator[Backburner]:
+        folder = tmp_path_factory.mktemp("batch")
+        store = f"sqlite:///{folder}/tasks.db"
+        environment = {**os.environ, **CREDENTIALS, "BACKBURNER_STORE": store}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in CREDENTIALS.items():
+                patch.setenv(name, value)
+            app = contract_app(
+                store=store,
+                engine="aws-batch",
+                aws_batch={**TABLES, "endpoint": moto.url},
+                supervisor={"keeper_interval_s": 0.2},
+            )
+            with running(app, shared=True), Compute.working(moto.client("batch"), environment):
+                yield app
+
+    def test_a_task_is_run_by_its_job_and_names_it(self, work: Work, moto: MotoServer) -> None:
+        task = work.run("add", a=1, b=2)
+        assert (task.state, task.result) == (State.SUCCEEDED, {"sum": 3})
+        assert work.trail(task.task_id) == ["submit", "claim", "start", "succeed"]
+        listed = moto.client("batch").list_jobs(jobQueue="lab", jobStatus="SUBMITTED")["jobSummaryList"]
+        (job,) = [each["jobId"] for each in listed if each["jobName"] == task.task_id]
+        (attempt,) = work.store.attempts(task.task_id)
+        assert job in str(attempt.worker_id)
+
+    def test_a_running_job_hears_a_cancel_through_the_store(self, work: Work) -> None:
+        task_id = work.submit("sleep", seconds=600)
+        work.until_state(task_id, State.RUNNING)
+        work.service.cancel(task_id)
+        assert work.end(task_id).state is State.CANCELLED

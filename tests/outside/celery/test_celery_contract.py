@@ -1,0 +1,33 @@
+"""Celery passes the suite that any engine must pass: all of it on RabbitMQ, and a part on Redis."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from backburner import Backburner
+from backburner.testing import EngineContract
+from tests.outside.broker_workers import broker_app, working
+from tests.outside.contract import BrokerContract
+from tests.services import RabbitServer, RedisServer
+
+
+class TestCeleryOnRabbit(EngineContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, rabbit_server: RabbitServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("celery", rabbit_server.url, tmp_path_factory.mktemp("celery"))
+        with working(app):
+            yield app
+
+
+class TestCeleryOnRedis(BrokerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, redis_server: RedisServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("celery", redis_server.url, tmp_path_factory.mktemp("celery"))
+        with working(app):
+            yield app

@@ -1,0 +1,32 @@
+"""Dramatiq passes the suite that any engine must pass: a part of it by default, on both brokers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from backburner import Backburner
+from tests.outside.broker_workers import broker_app, working
+from tests.outside.contract import BrokerContract
+from tests.services import RabbitServer, RedisServer
+
+
+class TestDramatiqOnRedis(BrokerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, redis_server: RedisServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("dramatiq", redis_server.url, tmp_path_factory.mktemp("dramatiq"))
+        with working(app):
+            yield app
+
+
+class TestDramatiqOnRabbit(BrokerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, rabbit_server: RabbitServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("dramatiq", rabbit_server.url, tmp_path_factory.mktemp("dramatiq"))
+        with working(app):
+            yield app

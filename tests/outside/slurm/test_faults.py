@@ -1,0 +1,176 @@
+"""What administrators and accidents do to the jobs of a real Slurm: no task is lost, and none fails for it.
+
+The store is a PostgreSQL whose URL has a password, so jobs get it as they would on a cluster.
+"""
+
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from backburner.lifecycle import State
+from backburner.testing import contract_app
+from backburner.testing.engine.base import eventually
+from tests.engine.local import Local, running
+from tests.engine.test_local_chaos import nothing_is_lost_doubled_or_overlapping
+from tests.outside.slurm.cluster import SlurmCluster
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+#: Jobs of the queue `one_by_one` want the one licence that there is; those of `broken` end at once.
+SLURM = {
+    "arguments": {"one_by_one": "--licenses=single"},
+    "partition": {"broken": "broken", "nowhere": "nope"},
+    "setup": 'if [ "$SLURM_JOB_PARTITION" = broken ]; then echo "module: not found" >&2; exit 3; fi',
+    "drain_grace_s": 0.3,
+}
+
+
+class OnSlurm(Local):
+    """An app whose tasks are jobs."""
+
+    def __init__(self, local: Local, cluster: SlurmCluster) -> None:
+        super().__init__(local.app)
+        self.cluster = cluster
+
+    def job(self, task_id: str) -> str:
+        """The job that the task has, or will have in a moment."""
+
+        def known() -> str:
+            return next((out.job for out in self.store.hand_outs("slurm") if out.task_id == task_id), "")
+
+        return eventually(known)
+
+    def begin(self, folder: Path, **options: str) -> str:
+        """A task that runs until there is a file `go` in the folder."""
+        task_id = self.submit("run_until", {**options}, folder=str(folder))
+        self.until_state(task_id, State.RUNNING)
+        return task_id
+
+    def until_attempt(self, task_id: str, attempt: int) -> None:
+        self.until(task_id, lambda task: task.attempt == attempt and task.state is State.RUNNING)
+
+
+@pytest.fixture
+def on_slurm(slurm: SlurmCluster, postgres_database: str, tmp_path: Path) -> Iterator[OnSlurm]:
+    parts = urlsplit(postgres_database)
+    app = contract_app(
+        store=parts._replace(netloc=f"postgres:s3cret@127.0.0.1:{parts.port}").geturl(),
+        data_dir=str(tmp_path / "data"),
+        engine="slurm",
+        queues={"cpu_standard": 2, "one_by_one": 1, "broken": 1, "nowhere": 1},
+        slurm=SLURM,
+        supervisor={"keeper_interval_s": 0.5},
+    )
+    with running(app) as local:
+        yield OnSlurm(local, slurm)
+    slurm.says("scancel", "--user=root")
+    eventually(lambda: not slurm.says("squeue", "-h"))
+
+
+def test_a_partition_that_is_not_there_is_told_and_a_job_that_begins_nothing_fails_its_task_with_its_log(
+    on_slurm: OnSlurm,
+) -> None:
+    broken = on_slurm.submit("add", {"queue": "broken"}, a=1)
+    waiting = on_slurm.submit("add", {"queue": "nowhere"}, a=1)
+    task = on_slurm.until(waiting, lambda task: task.waits_for is not None).task
+    assert task.state is State.QUEUED
+    assert "invalid partition specified: nope" in (task.waits_for or "")
+    assert "slurm.partition" in (task.waits_for or "")
+    on_slurm.service.cancel(waiting)
+    failed = on_slurm.end(broken)
+    assert (failed.state, failed.error and failed.error.type) == (State.FAILED, "job_ended")
+    assert "ended as FAILED" in (failed.error.message if failed.error else "")
+    assert on_slurm.lines(broken) == ["module: not found"]
+
+
+def test_while_the_controller_is_away_tasks_go_on_and_new_ones_wait_for_it(
+    on_slurm: OnSlurm, tmp_path: Path
+) -> None:
+    begun = on_slurm.begin(tmp_path)
+    on_slurm.cluster.stop("slurmctld")
+    try:
+        new = on_slurm.submit("add", a=1)
+        task = on_slurm.until(new, lambda task: task.waits_for is not None).task
+        assert task.state is State.QUEUED
+        assert "Unable to contact slurm controller" in (task.waits_for or "")
+        (tmp_path / "go").touch()
+        assert on_slurm.end(begun).result == 1
+    finally:
+        on_slurm.cluster.start_again("slurmctld")
+    assert on_slurm.end(new).state is State.SUCCEEDED
+
+
+def test_a_job_that_an_administrator_cancels_waiting_or_running_is_followed_by_another(
+    on_slurm: OnSlurm, tmp_path: Path
+) -> None:
+    runs = on_slurm.begin(tmp_path, queue="one_by_one")
+    waits = on_slurm.submit("run_until", {"queue": "one_by_one"}, folder=str(tmp_path))
+    job, cancelled = on_slurm.job(runs), on_slurm.job(waits)
+    on_slurm.cluster.says("scancel", cancelled)
+    eventually(lambda: on_slurm.job(waits) != cancelled)
+    assert on_slurm.store.get(waits).attempt == 0
+    on_slurm.cluster.says("scancel", job)
+    on_slurm.until(runs, lambda task: task.state is State.QUEUED)
+    (tmp_path / "go").touch()
+    ended = [on_slurm.end(task_id) for task_id in (waits, runs)]
+    assert [(task.result, task.failures) for task in ended] == [(1, 0), (2, 0)]
+    assert on_slurm.trail(runs) == ["submit", "claim", "start", "hand_back", "claim", "start", "succeed"]
+
+
+def test_jobs_that_are_requeued_or_preempted_are_no_failures(on_slurm: OnSlurm, tmp_path: Path) -> None:
+    task_id = on_slurm.begin(tmp_path)
+    on_slurm.cluster.says("scontrol", "requeue", on_slurm.job(task_id))
+    on_slurm.until_attempt(task_id, 2)
+    urgent = ["--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap=sleep 1"]
+    on_slurm.cluster.says("sbatch", *urgent)
+    on_slurm.until_attempt(task_id, 3)
+    (tmp_path / "go").touch()
+    task = on_slurm.end(task_id)
+    assert (task.state, task.result, task.failures) == (State.SUCCEEDED, 3, 0)
+    assert on_slurm.trail(task_id).count("hand_back") == 2
+
+
+def test_a_node_s_daemon_that_is_killed_takes_no_task_along(on_slurm: OnSlurm, tmp_path: Path) -> None:
+    begun = on_slurm.begin(tmp_path)
+    on_slurm.cluster.kill("slurmd")
+    try:
+        new = on_slurm.submit("add", a=1)
+        on_slurm.job(new)
+        (tmp_path / "go").touch()
+        assert on_slurm.end(begun).result == 1
+    finally:
+        on_slurm.cluster.start_again("slurmd")
+    assert on_slurm.end(new).state is State.SUCCEEDED
+
+
+def test_under_chaos_nothing_is_lost_doubled_or_overlapping(on_slurm: OnSlurm, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.mkdir()
+    kinds = ["quick", "busy", "child", "checkpoint"] * 2
+    tasks = {on_slurm.submit("ledgered", kind=kind, ledger=str(ledger), seconds=1): kind for kind in kinds}
+    seed = time.time_ns() % 10**6
+    print("seed", seed)
+    chance = random.Random(seed)
+    on_slurm.until_state(next(iter(tasks)), State.RUNNING)
+    for number in range(6):
+        if jobs := [out.job for out in on_slurm.store.hand_outs("slurm") if out.job]:
+            job = chance.choice(jobs)
+            on_slurm.cluster.says(*chance.choice([("scancel", job), ("scontrol", "requeue", job)]))
+        if number == 2:
+            on_slurm.cluster.stop("slurmctld")
+            on_slurm.cluster.start_again("slurmctld")
+    nothing_is_lost_doubled_or_overlapping(on_slurm, tasks, ledger)
+
+
+def test_no_process_of_a_job_shows_the_store_s_password(on_slurm: OnSlurm, tmp_path: Path) -> None:
+    task_id = on_slurm.begin(tmp_path)
+    seen = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+    assert task_id in seen
+    assert "s3cret" not in seen
+    (tmp_path / "go").touch()
+    assert on_slurm.end(task_id).state is State.SUCCEEDED

@@ -1,0 +1,166 @@
+"""Dramatiq and Celery on real brokers: the order of tasks, and what is left of them when something breaks."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backburner import Backburner
+from backburner.engines.outside.choosing import room_of
+from backburner.engines.outside.queue import OutsideQueue
+from backburner.engines.outside.rounds import Rounds
+from backburner.errors import EngineError
+from backburner.lifecycle import State
+from backburner.stores import open_store
+from backburner.testing import FakeClock
+from backburner.testing.engine.base import eventually
+from tests.engine.local import Client, Local, kill, running
+from tests.outside.broker_workers import broker_app, workers, working
+from tests.services import RabbitServer, RedisServer, free_port
+
+ENGINES = ("dramatiq", "celery")
+IN_LINE = {"queue": "one_by_one"}
+
+
+@contextlib.contextmanager
+def queue_of(app: Backburner) -> Iterator[OutsideQueue]:
+    engine = app.settings.engine
+    queue: OutsideQueue = room_of(engine).make_queue(app.settings, app.settings.queues_of(engine))
+    with contextlib.closing(queue):
+        yield queue
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("broker", ["redis_server", "rabbit_server"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tasks_run_by_their_priority_and_once_however_often_they_are_sent(
+    engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    app = broker_app(engine, request.getfixturevalue(broker).url, tmp_path)
+    with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
+        rounds = Rounds(app.store, queue, ["one_by_one"])
+        by_id = {}
+        for priority in (0, -1000, 5, -1, 0, 1000):
+            task_id = client.submit("add", {**IN_LINE, "priority": priority}, a=1)
+            by_id[task_id] = priority
+            rounds.hand_out([task_id])
+            queue.hand_out([app.store.get(task_id)])
+        with workers(app, ["one_by_one"]):
+            ended = [client.end(task_id) for task_id in by_id]
+        assert {(task.state, task.attempt) for task in ended} == {(State.SUCCEEDED, 1)}
+        begun = sorted(by_id, key=lambda task_id: client.events(task_id)[1].ts)
+        assert [by_id[task_id] for task_id in begun] == [5, 1000, 0, 0, -1, -1000]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
+    engine: str, rabbit_server: RabbitServer, tmp_path: Path
+) -> None:
+    missing = f"start it, or set {engine}.url"
+    unknown = f"give {engine}.url a user and a password that it knows"
+    cases = {
+        f"redis://:secret@127.0.0.1:{free_port()}": missing,
+        f"amqp://lab:secret@127.0.0.1:{free_port()}//": missing,
+        f"amqp://lab:secret@127.0.0.1:{rabbit_server.port}//": unknown,
+    }
+    for url, advice in cases.items():
+        app = broker_app(engine, url, tmp_path)
+        with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
+            task = app.store.get(client.submit("add", a=1))
+            with pytest.raises(EngineError) as refused:
+                queue.hand_out([task])
+            assert advice in str(refused.value)
+            assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_redis_that_was_flushed_has_forgotten_is_sent_again(
+    engine: str, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    app = broker_app(engine, redis_server.url, tmp_path)
+    clock = FakeClock(int(time.time() * 1000))
+    vars(app)["store"] = open_store(app.settings.store, clock=clock)
+    with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
+        rounds = Rounds(app.store, queue, ["one_by_one"])
+        ids = [client.submit("add", IN_LINE, a=number) for number in range(3)]
+        rounds.round()
+        clock.advance(61)
+        assert len(queue.look(app.store.hand_outs(engine))) == 3, "they are there, however long they wait"
+        redis_server.flush()
+        for _ in range(2):
+            rounds.round()
+        assert len(queue.look(app.store.hand_outs(engine))) == 3
+        with workers(app, ["one_by_one"]):
+            assert [client.end(task_id).state for task_id in ids] == [State.SUCCEEDED] * 3
+
+
+def test_rabbitmq_may_be_away_while_tasks_run_and_wait_and_new_ones_come(
+    rabbit_server: RabbitServer, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as stack:
+        apps: list[Local] = []
+        for engine in ENGINES:
+            folder = tmp_path / engine
+            folder.mkdir()
+            made = broker_app(engine, rabbit_server.url, folder)
+            apps.append(stack.enter_context(working(made, ["one_by_one"])))
+        ids = [
+            [app.submit("run_until", IN_LINE, folder=str(tmp_path)), app.submit("add", IN_LINE, a=1)]
+            for app in apps
+        ]
+        for app, (first, _) in zip(apps, ids, strict=True):
+            app.until_state(first, State.RUNNING)
+        rabbit_server.stop()
+        for app, own in zip(apps, ids, strict=True):
+            own.append(app.submit("add", IN_LINE, a=2))
+            status = app.until(own[-1], lambda task: task.waits_for is not None)
+            assert status.task.state is State.QUEUED
+            assert "cannot be reached now" in str(status.task.waits_for)
+        rabbit_server.start()
+        (tmp_path / "go").touch()
+        for app, own in zip(apps, ids, strict=True):
+            for task_id in own:
+                task = app.end(task_id)
+                assert (task.state, task.attempt) == (State.SUCCEEDED, 1), task.error
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("engine", "broker"), [("dramatiq", "redis_server"), ("celery", "rabbit_server")])
+def test_workers_that_are_killed_lose_no_task_and_no_two_work_on_one(
+    engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    url = request.getfixturevalue(broker).url
+    app = broker_app(engine, url, tmp_path, supervisor={"lease_grace_s": 1, "heartbeat_s": 0.2})
+    work: dict[str, Any] = {"kind": "child", "ledger": str(tmp_path), "seconds": 0.5}
+    with running(app, shared=True) as local:
+        ids = [local.submit("ledgered", **work) for _ in range(8)]
+
+        def kill_in_the_middle(*, with_feeds: bool) -> None:
+            with workers(app, ["cpu_standard"]) as parent:
+                eventually(lambda: any(_runs(local, task_id) for task_id in ids))
+                family = [*parent.children(recursive=True), parent]
+                kill(*(process for process in family if with_feeds or not _is_of_feed(process)))
+
+        kill_in_the_middle(with_feeds=True)
+        kill_in_the_middle(with_feeds=False)
+        with workers(app, ["cpu_standard"]):
+            assert {local.end(task_id).state for task_id in ids} == {State.SUCCEEDED}
+    begun = [line.split() for line in (tmp_path / "ledger").read_text().splitlines()]
+    assert {word for word, *_ in begun} == {"begin"}, "no attempt began while another was at work"
+    assert len(begun) > len(ids), "some were begun again"
+
+
+def _runs(local: Local, task_id: str) -> bool:
+    return local.store.head(task_id).state is State.RUNNING
+
+
+def _is_of_feed(process: psutil.Process) -> bool:
+    """Whether it is, or stands under, the supervisor of a worker process."""
+    with contextlib.suppress(psutil.Error):
+        above = [process, *process.parents()]
+        return any("backburner.fed" in each.cmdline() for each in above)
+    return False
