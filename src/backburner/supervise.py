@@ -19,7 +19,7 @@ from .artifacts import Removal, open_artifacts
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
 from .engines.local.launches import Launches
-from .engines.local.succession import RETIRE, Tenure
+from .engines.local.succession import RETIRE, Tenure, unless_another_supervises
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
@@ -39,6 +39,8 @@ _PROMPTS_S = 1.0
 _WEBHOOKS_S = 0.5
 #: How often to remove the files of tasks that are gone, where these are in a storage.
 _REMOVAL_S = 1.0
+#: For how long one that leaves tries to have its lock again when work has come in.
+_ONCE_MORE_S = 5.0
 #: How often to look for launches that nobody needs any more.
 _LAUNCHES_S = 3600.0
 
@@ -77,7 +79,7 @@ def supervise(
             tenure.end()
         # Work that came in at the very end would find nobody: look once more without the lock.
         again = was_idle and work_is_left(store, settings, held=False)
-        held = lock.take() if again else None
+        held = unless_another_supervises(lock, _ONCE_MORE_S) if again else None
         on_ready = _say_nothing
 
 

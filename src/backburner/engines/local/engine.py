@@ -23,7 +23,7 @@ from .handing_in import HandingIn
 from .import_path import environment
 from .isolation import require
 from .silent_holder import SilentHolder
-from .succession import Succession, is_of_older_version, started_by_itself
+from .succession import Succession, is_of_older_version, started_by_itself, unless_another_supervises
 from .supervisor_lock import LockWait, SupervisorLock
 from .work_source import work_is_left
 
@@ -64,6 +64,7 @@ class LocalEngine:
         self._hand_in = HandingIn(data_dir, store)
         self._guard: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._beginning = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._superseded: list[subprocess.Popen[bytes]] = []
         self._needed = threading.Event()
@@ -106,15 +107,22 @@ class LocalEngine:
 
     def stop(self) -> None:
         self._hand_in.close()
+        if self._stopped.is_set():
+            return
         self._stopped.set()
         self._needed.set()
-        if self._temporary and self._guard is not None:
-            # Its tasks are gone with the store, so its supervisor must go too.
+        if self._guard is None:
+            return
+        if not self._temporary:
+            self._leave_no_work()
+        else:  # its tasks are gone with the store, so its supervisor must go too
             while self._guard.is_alive():
                 if self._child is not None and self._child.poll() is None:
                     for number in (signal.SIGTERM, signal.SIGINT):  # a second one means: at once
                         self._child.send_signal(number)
                 self._guard.join(0.5)
+            with contextlib.suppress(EngineError):
+                self._part_from_child()
 
     def restart(self) -> int | None:
         """Start a new supervisor in the place of the one that is there, which finishes what it has under way.
@@ -160,15 +168,38 @@ class LocalEngine:
         if fd is None:
             self._settled.set()
             fd = self._wait_for(lock, older)
+        with self._beginning:
+            if self._stopped.is_set():
+                os.close(fd)
+                return False
+            return self._begin(lock, fd, wanted=wanted)
+
+    def _begin(self, lock: SupervisorLock, fd: int, *, wanted: bool = False) -> bool:
+        """Start a supervisor that gets this lock, if one is wanted or work is left; whether it was so."""
+        own_id = lock.sign(fd, None)  # at once: who leaves and sees work need not come back
         try:
             self._part_from_child()
             self._needed.clear()
             begin = wanted or work_is_left(self._store, self._settings, held=True)
-            if begin and not self._stopped.is_set() and lock.sign(fd, None) is not None:
+            if begin and own_id is not None:
                 self._spawn(fd)
             return begin
         finally:
+            if own_id is not None:
+                lock.leave(fd, own_id)
             os.close(fd)
+
+    def _leave_no_work(self) -> None:
+        """Our last task may have come when the supervisor had just left, and nobody else may be there."""
+        self._beginning.acquire()  # a supervisor that is being started needs us until it is ready
+        self._beginning.release()
+        try:
+            lock = SupervisorLock(self._data_dir)
+            fd = unless_another_supervises(lock, _RETIRES_S)
+            if fd is not None:
+                self._begin(lock, fd)
+        except (OSError, EngineError) as error:
+            log.error("%s", error)
 
     def _wait_for(self, lock: SupervisorLock, older: Succession) -> int:
         """The lock, when its holder is gone, or has been silent for so long that its runners are.

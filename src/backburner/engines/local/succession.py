@@ -60,6 +60,7 @@ class Tenure:
 
     def end(self) -> None:
         """The supervisor is over."""
+        self.lock.leave(self._fd, self.supervisor_id)
         os.close(self._fd)
         if self._sign_of_life is not None:
             self.lock.forget_retired(self.supervisor_id)
@@ -103,6 +104,14 @@ class Succession:
         elif holder not in self._told:  # a second signal would mean: at once
             self._told.append(holder)
             linux.signal_process(holder["pid"], holder.get("started"), signal.SIGTERM)
+
+
+def unless_another_supervises(lock: SupervisorLock, within_s: float) -> int | None:
+    """The lock's descriptor; None when another supervisor has it, or who is about to start one.
+
+    Whoever looks at the lock, or waited for it in vain, holds it for a moment too, and signs nothing.
+    """
+    return Succession(lock, lambda _: False).take(within_s)
 
 
 def started_by_itself(holder: Holder) -> bool:
