@@ -66,7 +66,7 @@ def test_no_verb_lets_hostile_text_steer_the_terminal(lab: Lab, worker: Worker) 
     outputs = [
         logs,
         *(lab.run(*words, failed) for words in (["show"], ["show", "--json"], ["artifacts"])),
-        *(lab.run(*words) for words in (["ls"], ["call", "hostile"], ["call", "speak"])),
+        *(lab.run(*words) for words in (["ls"], ["top"], ["call", "hostile"], ["call", "speak"])),
         lab.run("artifacts", "get", failed, "-o", "here"),
         lab.run("call", "add", "a\x1b[2J[red]"),
     ]

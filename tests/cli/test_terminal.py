@@ -18,6 +18,7 @@ VARYING = (
     (r"\b\d[\d.]* (ms|s)\b", "N s"),
     (r" {2,}", "  "),
     (r"pid \d+", "pid N"),
+    (r"\d\d:\d\d:\d\d", "00:00:00"),
     (r"backburner \d[\d.]*, Python [\d.]+, SQLite [\d.]+", "backburner N, Python N, SQLite N"),
     (r"[\d.]+ [KMGT]iB free of [\d.]+ [KMGT]iB", "N GiB free of N GiB"),
     (r"the store has .*", "the store has …"),
@@ -64,6 +65,19 @@ def test_a_list_is_watched_while_it_changes(lab: Lab, worker: Worker, terminal: 
     terminal.key("C-c")
     terminal.wait_for("code 130")
     assert task_id not in terminal.screen()  # the list was on a screen of its own
+
+
+def test_top_shows_how_busy_it_is_until_q(lab: Lab, worker: Worker, terminal: Terminal) -> None:
+    gate = lab.gate()
+    terminal.type("backburner top; echo code $?")
+    terminal.wait_for("Nothing runs or waits.")
+    lab.submit("relax", structure="cu", gate=gate.path)
+    assert_matches(terminal.wait_for("42% · relaxation"), "top_running", lab)
+    gate.open()
+    terminal.wait_for(r"succeeded 1 .*█")
+    terminal.key("q")
+    terminal.wait_for(r"code 0\n\$")
+    assert "QUEUE" not in terminal.screen()  # it was on a screen of its own
 
 
 def test_a_log_is_followed_to_its_end(lab: Lab, worker: Worker, terminal: Terminal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from ..lifecycle import State
 from ..short_names import owner_name, short_id
 from ..terminal_text import printable
+from .live_picture import show_live
 from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .records import status_record
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ..service import TaskPage, TaskStatus
 
-_REDRAW_S = 0.25
-_LOOK_AGAIN_S = 1.0
 #: On a narrower terminal, the ids in a list are shortened.
 _ROOM_FOR_WHOLE_IDS = 110
 
@@ -81,9 +79,6 @@ def _page(place: Place, chosen: dict[str, Any]) -> tuple[TaskPage, list[TaskStat
 
 
 def _watch(place: Place, chosen: dict[str, Any]) -> None:
-    """Redraw after each change, a few times a second at most, until Ctrl-C."""
-    from rich.live import Live
-
     def picture() -> RenderableType:
         from rich.console import Group
 
@@ -91,17 +86,7 @@ def _watch(place: Place, chosen: dict[str, Any]) -> None:
         rows = _table(place, statuses) if statuses else cell("No tasks.")
         return Group(rows, cell("… and older ones" if page.next_cursor else "", "dim"))
 
-    watch = place.store.watch()
-    try:
-        with Live(picture(), console=stdout(), auto_refresh=False, screen=stdout().is_terminal) as live:
-            while True:
-                drawn = time.monotonic()
-                watch.wait(_LOOK_AGAIN_S)
-                watch.mend()
-                time.sleep(max(0.0, drawn + _REDRAW_S - time.monotonic()))
-                live.update(picture(), refresh=True)
-    finally:
-        watch.close()
+    show_live(place, picture)
 
 
 def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
@@ -115,7 +100,7 @@ def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
             status.task.tool_name,
             age(status.task.submitted_at),
             span(took_s(status.task)),
-            _progress(status),
+            progress_words(status),
         ]
         for status in statuses
     ]
@@ -127,7 +112,8 @@ def shown_id(place: Place, task_id: str) -> str:
     return task_id if stdout().width >= _ROOM_FOR_WHOLE_IDS else short_id(place.store, task_id)
 
 
-def _progress(status: TaskStatus) -> str:
+def progress_words(status: TaskStatus) -> str:
+    """How far a task is, or why it is not further."""
     task, progress = status.task, status.task.progress
     if task.error is not None and task.finished:
         return printable(f"{task.error.type}: {task.error.message}")
