@@ -22,7 +22,7 @@ from backburner.task import Resources
 from backburner.testing import FakeClock, contract_app
 from tests.aws import MotoServer
 from tests.engine.local import Client
-from tests.outside.aws_batch.conftest import TABLES, end_at_once
+from tests.outside.aws_batch.conftest import FULL, TABLES, end_at_once
 
 QUEUE = "cpu_standard"
 
@@ -53,7 +53,7 @@ def rounds(client: Client) -> Rounds:
 
 
 def jobs_of(batch: Any, *task_ids: str) -> list[dict[str, Any]]:
-    found = batch.list_jobs(jobQueue="lab", filters=[{"name": "JOB_NAME", "values": ["tsk_*"]}])
+    found = batch.list_jobs(jobQueue=FULL, filters=[{"name": "JOB_NAME", "values": ["tsk_*"]}])
     ids = [job["jobId"] for job in found["jobSummaryList"] if job["jobName"] in task_ids]
     jobs: list[dict[str, Any]] = batch.describe_jobs(jobs=ids)["jobs"] if ids else []
     return jobs
@@ -68,7 +68,7 @@ def test_a_task_is_a_job_with_its_resources_and_ends_with_it(
     (job,) = jobs_of(batch, task_id)
     assert job["container"]["command"] == ["backburner", "run-task", task_id, "-t", "lab.py"]
     assert job["timeout"] == {"attemptDurationSeconds": 960}
-    assert (job["jobQueue"].endswith("job-queue/lab"), job["jobName"]) == (True, task_id)
+    assert (job["jobQueue"].endswith(f"job-queue/{FULL}"), job["jobName"]) == (True, task_id)
     (plain,) = jobs_of(batch, others[-1])
     assert plain["container"]["command"][2] == others[-1]
     out = client.store.hand_outs("aws-batch")
