@@ -85,13 +85,20 @@ def _say_nothing(supervisor_id: str) -> None: ...
 
 
 def run_task(
-    store: WorkerStore, settings: Settings, data_dir: Path, task: Task, supervisor_id: str | None = None
+    store: WorkerStore,
+    settings: Settings,
+    data_dir: Path,
+    task: Task,
+    supervisor_id: str | None = None,
+    *,
+    target: str = "",
 ) -> bool:
     """Lease one task and run one attempt of it in this process; whether it could be leased.
 
+    `target` is the app here, if it is elsewhere than where the task was submitted.
     The host's supervisor, if there is one, is left alone, and the store's upkeep is left to it.
     """
-    source = OneTask(store, task, settings.limits.of_running)
+    source = OneTask(store, task, settings.limits.of_running, target=target)
     # The name of the job, where there is one, is how its own log is found when it went away.
     place = os.environ.get("AWS_BATCH_JOB_ID") or secrets.token_hex(4)
     supervisor_id = supervisor_id or f"sup_{place}_{secrets.token_hex(4)}"

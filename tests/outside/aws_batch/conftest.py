@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
+from backburner.testing import EngineContract
+from backburner.testing.engine.artifacts import Artifacts
 from tests.aws import CREDENTIALS, MotoServer
+from tests.outside.contract import WHOLE
+
+#: A job is a new process: so only the part about files of the suite for engines runs by default.
+PARTS = EngineContract if WHOLE else Artifacts
 
 #: So many jobs run at once in queues of Batch.
 ROOM = {"lab": 2, "single": 1}

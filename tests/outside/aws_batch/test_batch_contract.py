@@ -1,7 +1,7 @@
 """Tasks run as jobs of AWS Batch: moto has the API, and the command of each job is run as it stands.
 
 A job is a new process, so the part about files runs by default, and the whole suite for engines, about
-N minutes, with BACKBURNER_WHOLE_CONTRACT=1.
+three minutes, with BACKBURNER_WHOLE_CONTRACT=1.
 """
 
 from __future__ import annotations
@@ -12,20 +12,16 @@ import pytest
 
 from backburner import Backburner
 from backburner.lifecycle import State
-from backburner.testing import EngineContract, contract_app
-from backburner.testing.engine.artifacts import Artifacts
+from backburner.testing import contract_app
 from backburner.testing.engine.base import Work
 from tests.aws import CREDENTIALS, MotoServer
 from tests.engine.local import running
-from tests.outside.aws_batch.conftest import define
-from tests.outside.contract import WHOLE
+from tests.outside.aws_batch.conftest import PARTS, define
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-Part = EngineContract if WHOLE else Artifacts
 
-
-class TestAwsBatch(Part):  # type: ignore[misc,valid-type]
+class TestAwsBatch(PARTS):  # type: ignore[misc,valid-type]
     @pytest.fixture(scope="class")
     @classmethod
     def app(
