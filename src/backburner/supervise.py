@@ -23,14 +23,10 @@ from .engines.local.succession import RETIRE, Tenure
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
-from .engines.outside.choosing import KeptRounds
 from .folders import tasks_folder
-from .keeper import Keeper
-from .mcp.dialects.task_id.prompt_logs import PromptLogs
 from .store import Store
 from .stores import open_store
 from .task import Task
-from .webhooks.sender import WebhookSender
 from .worker_store import WorkerStore
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
@@ -108,6 +104,12 @@ def run_task(
 
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
     """What a host's supervisor does beside its tasks: it sweeps the store, tells endpoints, and so on."""
+    # `run-task` does without all of this, and is started for each task where engines give it a machine.
+    from .engines.outside.choosing import KeptRounds
+    from .keeper import Keeper
+    from .mcp.dialects.task_id.prompt_logs import PromptLogs
+    from .webhooks.sender import WebhookSender
+
     artifacts = open_artifacts(settings.artifacts, tasks_folder(data_dir))
     removal = Removal(artifacts)
     remove = removal.soon if artifacts.elsewhere else artifacts.remove
