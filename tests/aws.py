@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from typing import Any, Self
 
 import boto3
@@ -23,19 +24,21 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": "/dev/null",
 }
 
+_PROGRAM = (sys.executable, "-c", "from moto.server import main; import sys; main(sys.argv[1:])")
+
 
 class MotoServer:
     """A server on a free port of this host; what it holds is gone when it stops."""
 
-    def __init__(self, **variables: str) -> None:
+    def __init__(self, program: Sequence[str] = _PROGRAM, **variables: str) -> None:
+        self._program = program
         self._port = free_port()
         self._variables = {**CREDENTIALS, "MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": "1000000", **variables}
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> Self:
-        program = "from moto.server import main; import sys; main(sys.argv[1:])"
-        command = [sys.executable, "-c", program, "-H", "127.0.0.1", "-p", str(self._port)]
+        command = [*self._program, "-H", "127.0.0.1", "-p", str(self._port)]
         self._process = process = subprocess.Popen(
             command, env=self._variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -47,7 +50,7 @@ class MotoServer:
     def stop(self) -> None:
         """Harmless when it is not running."""
         if self._process is not None:
-            self._process.kill()
+            self._process.terminate()
             self._process.wait()
             services.running.discard(self._process.pid)
             self._process = None

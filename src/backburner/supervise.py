@@ -23,14 +23,10 @@ from .engines.local.succession import RETIRE, Tenure, unless_another_supervises
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
-from .engines.outside.choosing import KeptRounds
 from .folders import tasks_folder
-from .keeper import Keeper
-from .mcp.dialects.task_id.prompt_logs import PromptLogs
 from .store import Store
 from .stores import open_store
 from .task import Task
-from .webhooks.sender import WebhookSender
 from .worker_store import WorkerStore
 
 #: How often to look for ended tasks whose result belongs in the prompt log.
@@ -87,13 +83,20 @@ def _say_nothing(supervisor_id: str) -> None: ...
 
 
 def run_task(
-    store: WorkerStore, settings: Settings, data_dir: Path, task: Task, supervisor_id: str | None = None
+    store: WorkerStore,
+    settings: Settings,
+    data_dir: Path,
+    task: Task,
+    supervisor_id: str | None = None,
+    *,
+    target: str = "",
 ) -> bool:
     """Lease one task and run one attempt of it in this process; whether it could be leased.
 
+    `target` is the app here, if it is elsewhere than where the task was submitted.
     The host's supervisor, if there is one, is left alone, and the store's upkeep is left to it.
     """
-    source = OneTask(store, task, settings.limits.of_running)
+    source = OneTask(store, task, settings.limits.of_running, target=target)
     # The name of the job, where there is one, is how its own log is found when it went away.
     place = os.environ.get("AWS_BATCH_JOB_ID") or secrets.token_hex(4)
     supervisor_id = supervisor_id or f"sup_{place}_{secrets.token_hex(4)}"
@@ -103,6 +106,12 @@ def run_task(
 
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
     """What a host's supervisor does beside its tasks: it sweeps the store, tells endpoints, and so on."""
+    # `run-task` does without all of this, and is started for each task where engines give it a machine.
+    from .engines.outside.choosing import KeptRounds
+    from .keeper import Keeper
+    from .mcp.dialects.task_id.prompt_logs import PromptLogs
+    from .webhooks.sender import WebhookSender
+
     artifacts = open_artifacts(settings.artifacts, tasks_folder(data_dir))
     removal = Removal(artifacts)
     remove = removal.soon if artifacts.elsewhere else artifacts.remove

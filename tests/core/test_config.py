@@ -114,6 +114,7 @@ def test_every_setting_has_a_variable() -> None:
         "artifacts.links": "storage",
     }
     texts |= {"aws_batch.job_queue": '{"*": "a"}', "aws_batch.job_definition": '{"*": "a"}'}
+    texts["aws_batch.server"] = "https://lab.example"
     texts |= {f"slurm.{table}": '{"*": "a"}' for table in SLURM_TABLES}
     given = load_from({variable(path): texts.get(path, "7") for path, _ in every_setting()})
     for path, _ in every_setting():

@@ -29,7 +29,9 @@ IN_LINE = {"queue": "one_by_one"}
 @contextlib.contextmanager
 def queue_of(app: Backburner) -> Iterator[OutsideQueue]:
     engine = app.settings.engine
-    queue: OutsideQueue = room_of(engine).make_queue(app.settings, app.settings.queues_of(engine))
+    queue: OutsideQueue = room_of(engine).make_queue(
+        app.settings, app.settings.queues_of(engine), app.store.secret
+    )
     with contextlib.closing(queue):
         yield queue
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -50,6 +49,8 @@ def demo(
 
     Example: backburner demo
     """
+    import asyncio
+
     with contextlib.ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backburner-demo-")))
         place.mkdir(parents=True, exist_ok=True)
@@ -154,6 +155,8 @@ class Show:
             self._say(f"    {event}")
 
     async def _cancel(self, client: BackburnerClient) -> None:
+        import asyncio
+
         from ..client import TaskWasCancelled
 
         self._title("A task without an end is cancelled")

@@ -67,7 +67,10 @@ def _console(*, stderr: bool) -> Console:
 
 def say(text: str, style: str = "") -> None:
     """A line for the person at the terminal: to stderr, so that stdout holds only what was asked for."""
-    stderr().print(text, style=style, soft_wrap=True)
+    if style or sys.stderr.isatty():
+        stderr().print(text, style=style, soft_wrap=True)
+    else:  # rich would do the same, and takes longer to import than many a verb to run
+        print(text, file=sys.stderr, flush=True)
 
 
 def show(*what: RenderableType) -> None:

@@ -87,8 +87,8 @@ def token_of_task(
     The server must have http.worker_door switched on. Such a token reaches that task alone, and cannot
     be revoked; it ends by itself.
     """
-    from ..door.wire import Passes
     from ..times import duration_s
+    from ..worker_pass import Passes
 
     place.store.get(task_id)
     secret = Passes(place.store.secret()).made_for(task_id, duration_s(valid, "for"))

@@ -170,7 +170,7 @@ def run_task(
     it needs no password of the store: only that server, a token for this task, and the app.
     """
     if server:
-        task, leased = _run_behind(server, token, task_id)
+        task, leased = _run_behind(server, token, task_id, _target(where))
     else:
         with opened(where) as place:
             task, leased = _run_on_store(place, task_id)
@@ -182,13 +182,21 @@ def _run_on_store(place: Place, task_id: str) -> tuple[Task, bool]:
 
     task_id = place.whole_id(task_id)
     task = place.service.status(task_id, owner=None).task
-    leased = supervise.run_task(place.store, place.settings, place.data_dir, task)
+    target = _target(place.where)
+    leased = supervise.run_task(place.store, place.settings, place.data_dir, task, target=target)
     if not leased:
         place.store.take_back([task_id])  # a limit may hold it: it is handed out again when it is let go
     return place.store.get(task_id), leased
 
 
-def _run_behind(server: str, token: str, task_id: str) -> tuple[Task, bool]:
+def _target(where: Where) -> str:
+    """The app as it is found here, if somebody says so; else it is where the task has it."""
+    from ..target import parse
+
+    return parse(where.target) if where.target else ""
+
+
+def _run_behind(server: str, token: str, task_id: str, target: str) -> tuple[Task, bool]:
     """Run it through the door of a server; its files are here only as long as it runs."""
     from .. import supervise
     from ..config import ArtifactSettings, Settings
@@ -205,7 +213,9 @@ def _run_behind(server: str, token: str, task_id: str) -> tuple[Task, bool]:
                 raise typer.BadParameter(f"the token is for {store.task.task_id}, and for no other task")
             # It is the server that keeps artifacts where the settings say: here they only pass through.
             settings = Settings.load("backburner").with_group(ArtifactSettings())
-            leased = supervise.run_task(store, settings, Path(folder), store.task, store.supervisor_id)
+            leased = supervise.run_task(
+                store, settings, Path(folder), store.task, store.supervisor_id, target=target
+            )
             return store.begin(), leased
 
 

@@ -19,8 +19,8 @@ from ..errors import BackburnerError, InvalidRequest, StoreError
 from ..folders import tasks_folder
 from ..reports import Registered
 from ..store import Lease
+from ..worker_pass import Pass, Passes
 from . import wire
-from .wire import Pass, Passes
 
 #: What a worker says at once: a checkpoint, or many lines of a log.
 _LARGEST = 64 << 20

@@ -1,4 +1,9 @@
-"""A compute environment: it runs the commands of the jobs that Batch has, as containers of it would."""
+"""Moto's server with computers: the command of a job of Batch is a process, as it would be in a container.
+
+`serve` is the server. A job waits as RUNNABLE until its queue has room for
+it, has the environment that its definition and its submission give, and ends as the command's exit code says.
+What it wrote goes to its stream in CloudWatch. Who terminates it has SIGTERM sent, and SIGKILL later.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +12,102 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from tests import services
+from moto.batch import models
+from moto.server import main
+
+#: How long a job has to end.
+_GRACE_S = 30.0
+
+_changed = threading.Condition()
+_free: dict[str, int] = defaultdict(int)
+_line: dict[str, deque[models.Job]] = defaultdict(deque)
+_running: set[subprocess.Popen[bytes]] = set()
 
 
-class Compute:
-    """Starts each job's command, as many at once as there are; those of terminated jobs are killed."""
+class ProcessJob(models.Job):
+    """A job of moto's that runs here and not in Docker."""
 
-    def __init__(self, batch: Any, environment: dict[str, str]) -> None:
-        self._batch = batch
-        # A container has `backburner` on its path.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {**environment, "PATH": path}
-        self.jobs: dict[str, subprocess.Popen[bytes]] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work, daemon=True)
+    _process: subprocess.Popen[bytes] | None = None
 
-    def _work(self) -> None:
-        while not self._over.wait(0.05):
-            self.look()
-
-    def look(self) -> None:
-        """Start what is new, and end what was terminated."""
-        listed = self._batch.list_jobs(jobQueue="lab", jobStatus="SUBMITTED")["jobSummaryList"]
-        for summary in listed:
-            job_id = summary["jobId"]
-            if job_id not in self.jobs and "statusReason" not in summary:
-                (job,) = self._batch.describe_jobs(jobs=[job_id])["jobs"]
-                environment = {**self._environment, "AWS_BATCH_JOB_ID": job_id}
-                self.jobs[job_id] = started = subprocess.Popen(job["container"]["command"], env=environment)
-                services.running.add(started.pid)
-            elif "statusReason" in summary and (running := self.jobs.get(job_id)) is not None:
-                running.terminate()
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-        for job in self.jobs.values():
-            job.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                job.wait(20)
-            job.kill()
-            job.wait()
-            services.running.discard(job.pid)
-
-    @classmethod
-    @contextlib.contextmanager
-    def working(cls, batch: Any, environment: dict[str, str]) -> Iterator[Compute]:
-        compute = cls(batch, environment)
-        compute._thread.start()
+    def run(self) -> None:
+        queue = self.job_queue.name
+        with _changed:
+            self.status = "RUNNABLE"
+            line = _line[queue]
+            line.append(self)
+            _changed.wait_for(lambda: self.stop or (_free[queue] > 0 and line[0] is self))
+            line.remove(self)
+            _changed.notify_all()
+            if self.stop:
+                self._mark_stopped(success=False)
+                return
+            _free[queue] -= 1
+            self.status = "STARTING"
         try:
-            yield compute
+            self._compute()
         finally:
-            compute.close()
+            with _changed:
+                _free[queue] += 1
+                _changed.notify_all()
+
+    def terminate(self, reason: str) -> None:
+        with _changed:
+            super().terminate(reason)
+            _changed.notify_all()
+            if self._process is not None:
+                _end(self._process)
+
+    def _compute(self) -> None:
+        self.job_started_at = datetime.now()
+        self._start_attempt()
+        given = {each["name"]: each["value"] for each in self._get_container_property("environment", [])}
+        command = self._get_container_property("command", [])
+        with _changed:
+            self._process = process = subprocess.Popen(
+                command, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            _running.add(process)
+            self.status = "RUNNING"
+            if self.stop:
+                _end(process)
+        output, _ = process.communicate()
+        with _changed:
+            _running.discard(process)
+        self._keep(output.decode("utf-8", "replace").splitlines())
+        self.exit_code = process.returncode
+        self._mark_stopped(success=process.returncode == 0 and not self.stop)
+
+    def _keep(self, lines: list[str]) -> None:
+        now = int(time.time() * 1000)
+        self.log_stream_name = self._stream_name
+        self._log_backend.ensure_log_group(self._log_group)
+        self._log_backend.ensure_log_stream(self._log_group, self.log_stream_name)
+        events: list[dict[str, Any]] = [{"timestamp": now, "message": line} for line in lines]
+        self._log_backend.put_log_events(self._log_group, self.log_stream_name, events)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    later = threading.Timer(_GRACE_S, process.kill)
+    later.daemon = True
+    later.start()
+
+
+def serve(room: Mapping[str, int]) -> None:
+    """Until SIGTERM. So many jobs of a queue run at once; of one that is not named, none ever does."""
+    models.Job = ProcessJob  # type: ignore[misc]
+    _free.update(room)
+    try:
+        main(sys.argv[1:])
+    finally:
+        for each in list(_running):
+            each.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.wait(20)
+            each.kill()

@@ -1,22 +1,35 @@
-"""AWS Batch by moto's server: the API is there, and a test plays the computers that run the jobs."""
+"""AWS Batch by moto's server, which has the API, and by computers of ours, which run the jobs."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backburner.testing import EngineContract
+from backburner.testing.engine.artifacts import Artifacts
 from tests.aws import CREDENTIALS, MotoServer
+from tests.outside.contract import WHOLE
 
-#: What each of our queues is there.
-TABLES = {"job_queue": {"*": "lab"}, "job_definition": {"*": "backburner"}}
+#: A job is a new process: so only the part about files of the suite for engines runs by default.
+PARTS = EngineContract if WHOLE else Artifacts
+
+#: So many jobs run at once in queues of Batch.
+ROOM = {"lab": 2, "single": 1}
+#: A queue that has no room for any job.
+FULL = "full"
+#: What each of our queues is there, unless the jobs are to run.
+TABLES = {"job_queue": {"*": FULL}, "job_definition": {"*": "backburner"}}
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[MotoServer]:
-    server = MotoServer().start()
+def moto(run_directory: str) -> Iterator[MotoServer]:
+    server = _with_computers().start()
     set_up(server)
     yield server
     server.stop()
@@ -34,8 +47,17 @@ def batch(moto: MotoServer) -> Any:
     return moto.client("batch")
 
 
+def _with_computers() -> MotoServer:
+    program = f"from tests.outside.aws_batch.compute import serve; serve({ROOM})"
+    # A container has `backburner` on its path, and nothing of what the tests are told.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    names = ("HOME", "PYTHONPATH", "PYDANTIC_DISABLE_PLUGINS", "TEST_RUN_DIRECTORY")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    return MotoServer([sys.executable, "-c", program], PATH=path, **kept)
+
+
 def set_up(server: MotoServer) -> None:
-    """A queue `lab` and a job definition `backburner`; jobs stay `SUBMITTED` until somebody looks often."""
+    """Queues with room and without, and a job definition `backburner`; jobs go on by themselves alone."""
     waits = {"model_name": "batch::job", "transition": {"progression": "manual", "times": 10**6}}
     server.configure("state-manager/set-transition", json.dumps(waits).encode())
     role = server.client("iam").create_role(RoleName="batch", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
@@ -44,11 +66,19 @@ def set_up(server: MotoServer) -> None:
         computeEnvironmentName="lab", type="UNMANAGED", state="ENABLED", serviceRole=role
     )
     order = [{"order": 1, "computeEnvironment": made["computeEnvironmentArn"]}]
-    batch.create_job_queue(jobQueueName="lab", state="ENABLED", priority=1, computeEnvironmentOrder=order)
+    for name in (*ROOM, FULL):
+        batch.create_job_queue(jobQueueName=name, state="ENABLED", priority=1, computeEnvironmentOrder=order)
+    define(batch, "backburner")
+
+
+def define(batch: Any, name: str, **variables: str) -> None:
+    """A job definition whose container has these variables."""
+    environment = [{"name": key, "value": value} for key, value in variables.items()]
+    container = {"image": "backburner", "vcpus": 1, "memory": 512, "command": ["false"]}
     batch.register_job_definition(
-        jobDefinitionName="backburner",
+        jobDefinitionName=name,
         type="container",
-        containerProperties={"image": "backburner", "vcpus": 1, "memory": 512, "command": ["false"]},
+        containerProperties={**container, "environment": environment},
     )
 
 

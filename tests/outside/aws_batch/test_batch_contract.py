@@ -1,8 +1,11 @@
-"""Tasks run as jobs of AWS Batch: moto has the API, and the command of each job is run as it stands."""
+"""Tasks run as jobs of AWS Batch: moto has the API, and the command of each job is run as it stands.
+
+A job is a new process, so the part about files runs by default, and the whole suite for engines, about
+three minutes, with BACKBURNER_WHOLE_CONTRACT=1.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,45 +13,46 @@ import pytest
 from backburner import Backburner
 from backburner.lifecycle import State
 from backburner.testing import contract_app
-from backburner.testing.engine.artifacts import Artifacts
 from backburner.testing.engine.base import Work
 from tests.aws import CREDENTIALS, MotoServer
 from tests.engine.local import running
-from tests.outside.aws_batch.compute import Compute
-from tests.outside.aws_batch.conftest import TABLES
+from tests.outside.aws_batch.conftest import PARTS, define
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-class TestAwsBatch(Artifacts):
-    """Of the suite for engines the part about files; a job is a new process, and the whole takes minutes."""
-
+class TestAwsBatch(PARTS):  # type: ignore[misc,valid-type]
     @pytest.fixture(scope="class")
     @classmethod
     def app(
         cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, moto: MotoServer
     ) -> Iterator[Backburner]:
-        folder = tmp_path_factory.mktemp("batch")
-        store = f"sqlite:///{folder}/tasks.db"
-        environment = {**os.environ, **CREDENTIALS, "BACKBURNER_STORE": store}
+        store = f"sqlite:///{tmp_path_factory.mktemp('batch')}/tasks.db"
+        define(moto.client("batch"), "contract", BACKBURNER_STORE=store)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in CREDENTIALS.items():
                 patch.setenv(name, value)
             app = contract_app(
                 store=store,
                 engine="aws-batch",
-                aws_batch={**TABLES, "endpoint": moto.url},
-                supervisor={"keeper_interval_s": 0.2},
+                aws_batch={
+                    "job_queue": {"*": "lab", "one_by_one": "single"},
+                    "job_definition": {"*": "contract"},
+                    "endpoint": moto.url,
+                },
+                supervisor={"keeper_interval_s": 0.2, "idle_exit_s": 0},
             )
-            with running(app, shared=True), Compute.working(moto.client("batch"), environment):
+            with running(app, shared=True):
                 yield app
 
     def test_a_task_is_run_by_its_job_and_names_it(self, work: Work, moto: MotoServer) -> None:
         task = work.run("add", a=1, b=2)
         assert (task.state, task.result) == (State.SUCCEEDED, {"sum": 3})
         assert work.trail(task.task_id) == ["submit", "claim", "start", "succeed"]
-        listed = moto.client("batch").list_jobs(jobQueue="lab", jobStatus="SUBMITTED")["jobSummaryList"]
-        (job,) = [each["jobId"] for each in listed if each["jobName"] == task.task_id]
+        listed = moto.client("batch").list_jobs(
+            jobQueue="lab", filters=[{"name": "JOB_NAME", "values": [task.task_id]}]
+        )
+        (job,) = [each["jobId"] for each in listed["jobSummaryList"]]
         (attempt,) = work.store.attempts(task.task_id)
         assert job in str(attempt.worker_id)
 

@@ -78,7 +78,9 @@ def test_an_engine_whose_library_is_not_there_says_how_to_get_it(tmp_path: Path)
     for engine in ("celery", "dramatiq"):
         code = f"import sys; sys.modules['{engine}'] = None\n"
         code += f"from backburner import Backburner; from backburner.engines import {engine}\n"
-        code += f"{engine}.make_queue(Backburner('x', store='sqlite:///{tmp_path}/x.db').settings, ['io'])"
+        code += (
+            f"{engine}.make_queue(Backburner('x', store='sqlite:///{tmp_path}/x.db').settings, ['io'], bytes)"
+        )
         said = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         ).stderr

@@ -31,7 +31,7 @@ class Jobs(Client):
 
     def queue(self, **slurm: Any) -> Any:
         settings = dataclasses.replace(self.app.settings, slurm=SlurmSettings(**slurm))
-        return make_queue(settings, ["cpu_standard", "one_by_one"])
+        return make_queue(settings, ["cpu_standard", "one_by_one"], bytes)
 
     def hand_out(self, *task_ids: str, **slurm: Any) -> Mapping[str, str]:
         jobs: Mapping[str, str] = self.queue(**slurm).hand_out([self.store.get(each) for each in task_ids])

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ...config import Settings
 from ...errors import EngineError
-from ..outside.queue import OutsideQueue
+from ..outside.queue import OutsideQueue, Secret
 
 
-def make_queue(settings: Settings, queues: Sequence[str]) -> OutsideQueue:
+def make_queue(settings: Settings, queues: Sequence[str], secret: Secret) -> OutsideQueue:
     """The jobs of these queues. Raises EngineError without boto3, and for queues without a job queue."""
     try:
         import botocore  # noqa: F401
@@ -18,4 +18,4 @@ def make_queue(settings: Settings, queues: Sequence[str]) -> OutsideQueue:
         raise EngineError(engine="aws-batch", reason=reason) from None
     from .queue import BatchQueue
 
-    return BatchQueue(settings.aws_batch, queues)
+    return BatchQueue(settings, queues, secret)

@@ -1,30 +1,28 @@
 """Tasks as jobs of AWS Batch: submitted one by one, described a hundred at a time, terminated.
 
 A job's container has `backburner run-task TASK_ID` as its command. It finds the store by its environment,
-which the job definition gives it: a password in a command could be read by all who may look at jobs.
+which the job definition gives it: a password in a command could be read by all who may look at jobs. Or it
+comes in by a server's door, with a token for its task.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from ...aws_client import make_client, told
-from ...config.engines.aws_batch import BATCH_TABLES, AwsBatchSettings
+from ...config import Settings
+from ...config.engines.aws_batch import BATCH_TABLES
 from ...errors import EngineError
 from ...hand_out import HandOut
 from ...task import Resources, Task
-from ..outside.queue import Sighting
+from ..outside.queue import PartlyTaken, Secret, Sighting
+from .job import Jobs
 
 #: So many jobs are described at once, and no more.
 _AT_ONCE = 100
-#: What a container needs beside the tool itself.
-_OWN_MEMORY_MIB = 512
-#: How much longer than its task a job may take: to start, and to end.
-_OWN_TIME_S = 900
 _OVER = ("SUCCEEDED", "FAILED")
 _QUOTA = (
     "its quota is used up; raise it in Service Quotas, or wait: what it does not take is handed out later"
@@ -43,25 +41,34 @@ class BatchQueue:
 
     name = "aws-batch"
 
-    def __init__(self, settings: AwsBatchSettings, queues: Sequence[str]) -> None:
+    def __init__(self, settings: Settings, queues: Sequence[str], secret: Secret) -> None:
         """Raises EngineError for a queue of ours that has no job queue or no job definition there."""
-        self._settings = settings
+        self._settings = settings.aws_batch
+        self._jobs = Jobs(settings, secret)
         for table in BATCH_TABLES:
             for queue in queues:
-                if not _named(getattr(settings, table), queue):
+                if not self._settings.of(table, queue):
                     raise self._error(f'queue {queue} has none; set aws_batch.{table} for it, or for "*"')
 
     def hand_out(self, tasks: Sequence[Task]) -> Mapping[str, str]:
-        """Of what is not taken after some were, nothing is known here: it is sent again after a while."""
+        """A job for each. One that Batch refuses stops no other, but for those that ask for the same."""
         jobs: dict[str, str] = {}
+        refusals: dict[Resources, EngineError] = {}
         for task in tasks:
+            if task.resources in refusals:
+                continue
             try:
                 with self._errors():
-                    jobs[task.task_id] = self._client.submit_job(**self._job_of(task))["jobId"]
-            except EngineError:
-                if not jobs:
-                    raise
-                break
+                    jobs[task.task_id] = self._client.submit_job(**self._jobs.of(task))["jobId"]
+            except EngineError as error:
+                refusals[task.resources] = error
+                if not _is_about_the_job(error):
+                    break
+        if refusals:
+            reasons = {
+                task.task_id: str(refusals[task.resources]) for task in tasks if task.resources in refusals
+            }
+            raise PartlyTaken(jobs, list(refusals.values())[-1], reasons)
         return jobs
 
     def look(self, handed_out: Sequence[HandOut]) -> Mapping[str, Sighting]:
@@ -93,25 +100,6 @@ class BatchQueue:
             with contextlib.suppress(Exception):
                 self._client.close()
 
-    # -- jobs
-
-    def _job_of(self, task: Task) -> dict[str, Any]:
-        settings, resources = self._settings, task.resources
-        target = settings.target or task.target
-        job = {
-            "jobName": task.task_id,
-            "jobQueue": _named(settings.job_queue, task.queue),
-            "jobDefinition": _named(settings.job_definition, task.queue),
-            "containerOverrides": {
-                "command": ["backburner", "run-task", task.task_id, "-t", target],
-                "resourceRequirements": _requirements(resources),
-            },
-            "retryStrategy": {"attempts": 1},  # whether there is another try is the task's to say
-        }
-        if resources.max_runtime_s is not None:
-            job["timeout"] = {"attemptDurationSeconds": math.ceil(resources.max_runtime_s) + _OWN_TIME_S}
-        return job
-
     def _sighting(self, job: Mapping[str, Any]) -> Sighting:
         if job["status"] not in _OVER:
             return Sighting("there")
@@ -138,15 +126,7 @@ class BatchQueue:
         return EngineError(engine=self.name, reason=reason)
 
 
-def _named(table: Mapping[str, str], queue: str) -> str:
-    return table.get(queue) or table.get("*", "")
-
-
-def _requirements(resources: Resources) -> list[dict[str, str]]:
-    """What a job wants that its definition does not say: whole CPUs, and room for what runs the tool."""
-    wanted = {}
-    if resources.cpu is not None:
-        wanted["VCPU"] = max(1, math.ceil(resources.cpu))
-    if resources.memory_mb is not None:
-        wanted["MEMORY"] = resources.memory_mb + _OWN_MEMORY_MIB
-    return [{"type": kind, "value": str(value)} for kind, value in wanted.items()]
+def _is_about_the_job(error: EngineError) -> bool:
+    """Whether Batch does not want this job, and not just now wants none."""
+    answer = getattr(error.__cause__, "response", {})
+    return bool(answer.get("Error", {}).get("Code") == "ClientException")

@@ -12,10 +12,10 @@ from ..outside.broker_commands import needing, processes_of, run_side_by_side
 
 if TYPE_CHECKING:
     from ...config import Settings
-    from ..outside.queue import OutsideQueue
+    from ..outside.queue import OutsideQueue, Secret
 
 
-def make_queue(settings: Settings, queues: Sequence[str]) -> OutsideQueue:
+def make_queue(settings: Settings, queues: Sequence[str], secret: Secret) -> OutsideQueue:
     """The queue outside for these queues of ours. Raises EngineError where Celery is not installed."""
     with needing("celery"):
         from .queue import CeleryQueue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from ...config import Settings
@@ -176,12 +177,16 @@ class Apart:
 class OneTask(Apart):
     """One task, claimed once and by one worker."""
 
-    def __init__(self, store: WorkerStore, task: Task, limits: Limits = NO_LIMITS) -> None:
+    def __init__(
+        self, store: WorkerStore, task: Task, limits: Limits = NO_LIMITS, *, target: str = ""
+    ) -> None:
+        """`target` is the app here, if it is elsewhere than where the task was submitted."""
         self.slots = {task.queue: 1}
         self.lease: Lease | None = None
         self._store = store
         self._task_id = task.task_id
         self._limits = limits
+        self._target = target
         self._claimed = False
 
     def take_turn(
@@ -189,7 +194,10 @@ class OneTask(Apart):
     ) -> Turn:
         lost = self._store.report_all(reports) if reports else []
         if wishes and not self._claimed:
-            self.lease = self._store.claim_task(self._task_id, wishes[0].workers[0], self._limits)
+            lease = self._store.claim_task(self._task_id, wishes[0].workers[0], self._limits)
+            if lease is not None and self._target:
+                lease = replace(lease, task=replace(lease.task, target=self._target))
+            self.lease = lease
             self._claimed = True
             return Turn(lost, [], [[] if self.lease is None else [self.lease]])
         return Turn(lost, [], [[] for _ in wishes])

@@ -22,7 +22,7 @@ def rounds_of(settings: Settings, store: Store) -> dict[str, Rounds]:
 
 
 def room_of(engine: str) -> Any:
-    """The package of an engine outside: it has `make_queue(settings, queues)`.
+    """The package of an engine outside: it has `make_queue(settings, queues, secret)`.
 
     Where somebody must start its workers it has `work(settings, data_dir, target)`, too: that becomes one, by
     the queue's own command, with as many processes as `settings.queues` has workers. Both raise EngineError.
@@ -32,7 +32,7 @@ def room_of(engine: str) -> Any:
 
 def _rounds(engine: str, settings: Settings, store: Store) -> Rounds:
     queues = settings.queues_of(engine)
-    return Rounds(store, room_of(engine).make_queue(settings, queues), queues)
+    return Rounds(store, room_of(engine).make_queue(settings, queues, store.secret), queues)
 
 
 class KeptRounds:

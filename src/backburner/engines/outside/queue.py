@@ -6,13 +6,16 @@ before the first line of it runs, so an id that comes twice runs once, and one t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ...errors import EngineError
 from ...hand_out import HandOut
 from ...task import Task
+
+#: Gives the secret of the store; raises StoreError. With it, an engine makes tokens for the server's door.
+Secret = Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,16 @@ class Sighting:
 class PartlyTaken(EngineError):
     """The engine {engine} could not do it: {reason}."""
 
-    def __init__(self, jobs: Mapping[str, str], error: EngineError) -> None:
-        """Some tasks were handed out, with these jobs, and the others not."""
+    def __init__(
+        self, jobs: Mapping[str, str], error: EngineError, reasons: Mapping[str, str] | None = None
+    ) -> None:
+        """Some tasks were handed out, with these jobs, and the others not.
+
+        `reasons` has why for tasks with reasons of their own, by their ids; it is `error` for the others.
+        """
         super().__init__(**error.details)
         self.jobs = jobs
+        self.reasons = reasons or {}
 
 
 class OutsideQueue(Protocol):

@@ -48,10 +48,8 @@ class Rounds:
                 jobs = self._outside.hand_out(tasks)
             except EngineError as error:
                 jobs = error.jobs if isinstance(error, PartlyTaken) else {}
-                refused = [task.task_id for task in tasks if task.task_id not in jobs]
+                self._keep([task.task_id for task in tasks if task.task_id not in jobs], error)
                 tasks = [task for task in tasks if task.task_id in jobs]
-                log.warning("%d tasks wait: %s", len(refused), error)
-                self._store.not_handed_out(refused, str(error), _AGAIN_MS)
             # Of those without a name nothing is to be written, unless they said that they wait.
             written = {task.task_id: jobs.get(task.task_id, "") for task in tasks}
             told = {task.task_id for task in tasks if task.waits_for is not None}
@@ -70,6 +68,16 @@ class Rounds:
 
     def close(self) -> None:
         self._outside.close()
+
+    def _keep(self, refused: Sequence[str], error: EngineError) -> None:
+        """These were not taken: they wait, say why, and are tried again soon."""
+        reasons = error.reasons if isinstance(error, PartlyTaken) else {}
+        alike: dict[str, list[str]] = {}
+        for task_id in refused:
+            alike.setdefault(reasons.get(task_id, str(error)), []).append(task_id)
+        for reason, task_ids in alike.items():
+            log.warning("%d tasks wait: %s", len(task_ids), reason)
+            self._store.not_handed_out(task_ids, reason, _AGAIN_MS)
 
     def _part_from(self, over: Sequence[HandOut]) -> None:
         """Their tasks are over. Who succeeded needed its job; another one may still be there."""

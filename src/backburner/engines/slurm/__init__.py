@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...config import Settings
-from ..outside.queue import OutsideQueue
+from ..outside.queue import OutsideQueue, Secret
 
 
-def make_queue(settings: Settings, queues: Sequence[str]) -> OutsideQueue:
+def make_queue(settings: Settings, queues: Sequence[str], secret: Secret) -> OutsideQueue:
     """The one queue for all of ours that Slurm has. Whether there is a Slurm shows with the first command."""
     from .queue import SlurmQueue
 
