@@ -10,9 +10,11 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -140,6 +142,18 @@ class PostgresServer:
         """Stop in order, and start again on the same port."""
         self.stop()
         self.start()
+
+    def crash(self) -> None:
+        """Be killed, and start again on the same port."""
+        self.kill()
+        self.start()
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"backburner_{uuid.uuid4().hex}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
 
     def close(self) -> None:
         """Stop for good and remove the data."""

@@ -4,10 +4,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pika
-import psutil
 import pytest
 
 from backburner import Backburner
@@ -21,7 +19,7 @@ from backburner.lifecycle import State
 from backburner.stores import open_store
 from backburner.testing import FakeClock
 from backburner.testing.engine.base import eventually
-from tests.engine.local import Client, Local, kill, running
+from tests.engine.local import Client, Local
 from tests.outside.broker_workers import broker_app, workers, working
 from tests.services import RabbitServer, RedisServer, free_port
 
@@ -150,41 +148,3 @@ def test_rabbitmq_may_be_away_while_tasks_run_and_wait_and_new_ones_come(
             for task_id in own:
                 task = app.end(task_id)
                 assert (task.state, task.attempt) == (State.SUCCEEDED, 1), task.error
-
-
-@pytest.mark.services
-@pytest.mark.parametrize(("engine", "broker"), [("dramatiq", "redis_server"), ("celery", "rabbit_server")])
-def test_workers_that_are_killed_lose_no_task_and_no_two_work_on_one(
-    engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = request.getfixturevalue(broker).url
-    app = broker_app(engine, url, tmp_path, supervisor={"lease_grace_s": 1, "heartbeat_s": 0.2})
-    work: dict[str, Any] = {"kind": "child", "ledger": str(tmp_path), "seconds": 0.5}
-    with running(app, shared=True) as local:
-        ids = [local.submit("ledgered", **work) for _ in range(8)]
-
-        def kill_in_the_middle(*, with_feeds: bool) -> None:
-            with workers(app, ["cpu_standard"]) as parent:
-                eventually(lambda: any(_runs(local, task_id) for task_id in ids))
-                family = [*parent.children(recursive=True), parent]
-                kill(*(process for process in family if with_feeds or not _is_of_feed(process)))
-
-        kill_in_the_middle(with_feeds=True)
-        kill_in_the_middle(with_feeds=False)
-        with workers(app, ["cpu_standard"]):
-            assert {local.end(task_id).state for task_id in ids} == {State.SUCCEEDED}
-    begun = [line.split() for line in (tmp_path / "ledger").read_text().splitlines()]
-    assert {word for word, *_ in begun} == {"begin"}, "no attempt began while another was at work"
-    assert len(begun) > len(ids), "some were begun again"
-
-
-def _runs(local: Local, task_id: str) -> bool:
-    return local.store.head(task_id).state is State.RUNNING
-
-
-def _is_of_feed(process: psutil.Process) -> bool:
-    """Whether it is, or stands under, the supervisor of a worker process."""
-    with contextlib.suppress(psutil.Error):
-        above = [process, *process.parents()]
-        return any("backburner.fed" in each.cmdline() for each in above)
-    return False

@@ -3,9 +3,7 @@
 The store is a PostgreSQL whose URL has a password, so jobs get it as they would on a cluster.
 """
 
-import random
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +14,6 @@ from backburner.lifecycle import State
 from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Local, running
-from tests.engine.test_local_chaos import nothing_is_lost_doubled_or_overlapping
 from tests.outside.contract import WHOLE
 from tests.outside.slurm.cluster import SlurmCluster
 
@@ -160,25 +157,6 @@ def test_a_node_s_daemon_that_is_killed_takes_no_task_along(on_slurm: OnSlurm, t
     finally:
         on_slurm.cluster.start_again("slurmd")
     assert on_slurm.end(new).state is State.SUCCEEDED
-
-
-def test_under_chaos_nothing_is_lost_doubled_or_overlapping(on_slurm: OnSlurm, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
-    ledger.mkdir()
-    kinds = ["quick", "busy", "child", "checkpoint"] * 2
-    tasks = {on_slurm.submit("ledgered", kind=kind, ledger=str(ledger), seconds=1): kind for kind in kinds}
-    seed = time.time_ns() % 10**6
-    print("seed", seed)
-    chance = random.Random(seed)
-    on_slurm.until_state(next(iter(tasks)), State.RUNNING)
-    for number in range(6):
-        if jobs := [out.job for out in on_slurm.store.hand_outs("slurm") if out.job]:
-            job = chance.choice(jobs)
-            on_slurm.cluster.says("scontrol", "requeue", job)
-        if number == 2:
-            on_slurm.cluster.stop("slurmctld")
-            on_slurm.cluster.start_again("slurmctld")
-    nothing_is_lost_doubled_or_overlapping(on_slurm, tasks, ledger)
 
 
 def test_no_process_of_a_job_shows_the_store_s_password(on_slurm: OnSlurm, tmp_path: Path) -> None:
