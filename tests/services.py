@@ -223,6 +223,11 @@ class RedisServer:
         running.add(self._process.pid)
         assert wait_until(lambda: accepts(self.port)), "Redis did not start"
 
+    def restart(self) -> None:
+        """Stop, and start again on the same port: with nothing."""
+        self.close()
+        self.start()
+
     def flush(self) -> None:
         """Have it forget everything."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
@@ -292,12 +297,16 @@ class RabbitServer:
             raise RuntimeError(f"RabbitMQ did not start:\n{(self._directory / 'output').read_text()[-2000:]}")
 
     def stop(self) -> None:
-        """End it. Messages that were confirmed are there when it starts again."""
+        """End it. What was on its disk is there when it starts again."""
         while self._processes:
             process = self._processes.pop()
             process.terminate()
             process.wait(60)
             running.discard(process.pid)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
     def close(self) -> None:
         self.stop()

@@ -4,26 +4,31 @@ import contextlib
 from functools import partial
 from pathlib import Path
 
+import pika
 import pytest
 
 from tests.engine.local import Local, running
-from tests.ledger import QUICK, Fault, stopped, supervisor_stopped_beyond_its_lease, withstands
+from tests.ledger import LONGEST_S, QUICK, Fault, stopped, supervisor_stopped_beyond_its_lease, withstands
 from tests.outside.broker_workers import WorkerHost, broker_app
 from tests.outside.contract import WHOLE
 from tests.services import PostgresServer, RabbitServer, RedisServer
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
+QUEUE = "cpu_standard"
 WITH_WHOLE = pytest.mark.skipif(not WHOLE, reason="it is run by `make test-engines`")
 
 
 def plan_of(
     local: Local, host: WorkerHost, database: PostgresServer, broker: RedisServer | RabbitServer
 ) -> list[Fault]:
-    def broker_restarted() -> None:
-        assert isinstance(broker, RabbitServer)
-        broker.stop()
-        broker.start()
+    def messages_lost() -> None:
+        if isinstance(broker, RedisServer):
+            broker.flush()
+        else:
+            queue = getattr(local.app.settings, local.app.settings.engine).name_of(QUEUE)
+            with contextlib.closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
+                connection.channel().queue_purge(queue)
 
     def worker_host_killed() -> None:
         host.power_cut()
@@ -39,9 +44,10 @@ def plan_of(
             local.run("add", a=1)
 
     return [
-        broker.flush if isinstance(broker, RedisServer) else broker_restarted,
+        messages_lost,
         worker_host_killed,
         database.crash,
+        broker.restart,
         workers_killed,
         database.restart,
         partial(supervisor_stopped_beyond_its_lease, local),
@@ -49,7 +55,7 @@ def plan_of(
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize(
     ("engine", "broker"),
     [
@@ -69,9 +75,7 @@ def test_under_chaos_nothing_is_lost_doubled_or_overlapping(
     server = request.getfixturevalue(broker)
     own = {"store": database_server.new_database(), "data_dir": str(tmp_path / "data"), "supervisor": QUICK}
     app = broker_app(engine, server.url, tmp_path, **own)
-    host = WorkerHost(app, ["cpu_standard"])
+    host = WorkerHost(app, [QUEUE])
     with running(app, shared=True) as local, contextlib.closing(host):
         host.start()
-        plan = plan_of(local, host, database_server, server)
-        shorter = not WHOLE and broker == "rabbit_server"  # which takes long to start
-        withstands(local, plan[:3] if shorter else plan, tmp_path / "ledger")
+        withstands(local, plan_of(local, host, database_server, server), tmp_path / "ledger", usual=3)

@@ -17,6 +17,7 @@ from tests.aws import CREDENTIALS, MotoServer
 from tests.engine.local import Local, running
 from tests.engine.partition import Partition
 from tests.ledger import (
+    LONGEST_S,
     QUICK,
     Fault,
     family,
@@ -28,7 +29,6 @@ from tests.ledger import (
 )
 from tests.outside.aws_batch.compute import Compute
 from tests.outside.aws_batch.conftest import TABLES
-from tests.outside.contract import WHOLE
 from tests.services import PostgresServer
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -108,9 +108,9 @@ def plan_of(local: Local, way: Partition, database: PostgresServer) -> list[Faul
     ]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONGEST_S)
 def test_under_chaos_nothing_is_lost_doubled_or_overlapping(
     local: Local, way: Partition, database_server: PostgresServer, tmp_path: Path
 ) -> None:
     plan = plan_of(local, way, database_server)
-    withstands(local, plan if WHOLE else plan[:2], tmp_path / "ledger")
+    withstands(local, plan, tmp_path / "ledger", usual=2)

@@ -12,6 +12,7 @@ from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Local, running
 from tests.ledger import (
+    LONGEST_S,
     QUICK,
     Fault,
     family,
@@ -21,7 +22,6 @@ from tests.ledger import (
     supervisor_stopped_beyond_its_lease,
     withstands,
 )
-from tests.outside.contract import WHOLE
 from tests.outside.slurm.cluster import SlurmCluster
 from tests.services import PostgresServer
 
@@ -93,9 +93,9 @@ def jobs_of(slurm: SlurmCluster) -> Iterator[psutil.Process]:
                 yield above if above is not None and "slurmstepd" in above.name() else process
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(LONGEST_S)
 def test_under_chaos_nothing_is_lost_doubled_or_overlapping(
     local: Local, slurm: SlurmCluster, database_server: PostgresServer, tmp_path: Path
 ) -> None:
     plan = plan_of(local, slurm, database_server)
-    withstands(local, plan if WHOLE else plan[:3], tmp_path / "ledger")
+    withstands(local, plan, tmp_path / "ledger", usual=3)
