@@ -15,7 +15,7 @@ from typing import Any
 
 import typer.main
 
-from backburner import errors
+from backburner import client_errors, errors
 from backburner.cli import app
 from backburner.cli.exits import MEANINGS
 from backburner.cli.verb import PANEL, examples_of
@@ -169,7 +169,10 @@ TASK_ERRORS = {
     "timed_out": "The task ran longer than `max_runtime_s`.",
     "memory_exceeded": "The task used more memory than `memory_mb`.",
     "scratch_exceeded": "The task used more scratch space than `scratch_mb`.",
-    "cancelled": "The task was cancelled.",
+    "cancelled": "The task was cancelled; the message says why, if somebody did.",
+    "job_ended": "Three jobs of the task, at Slurm or AWS Batch, ended and began nothing.",
+    "job_timed_out": "Slurm ended the task's job at the job's own time limit.",
+    "job_out_of_memory": "Slurm ended the task's job, which had used up the job's memory.",
     "unknown_tool": "The app has no such tool any more.",
     "app_not_loaded": "The app could not be imported in a runner; the message says why.",
     "not_confined": "The process for the task could not be confined as `isolation` asks; its log says why.",
@@ -218,7 +221,8 @@ def _default(entry: Any) -> str:
 def errors_page() -> str:
     kinds = {
         kind
-        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        for module in (errors, client_errors)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, errors.BackburnerError)
     }
     rows = [row(f"`{kind.code}`", f"`{kind.__name__}`", kind.__doc__ or "") for kind in kinds]

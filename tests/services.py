@@ -10,9 +10,11 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -141,6 +143,18 @@ class PostgresServer:
         self.stop()
         self.start()
 
+    def crash(self) -> None:
+        """Be killed, and start again on the same port."""
+        self.kill()
+        self.start()
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        name = f"backburner_{uuid.uuid4().hex}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
     def close(self) -> None:
         """Stop for good and remove the data."""
         self.stop()
@@ -208,6 +222,11 @@ class RedisServer:
         )
         running.add(self._process.pid)
         assert wait_until(lambda: accepts(self.port)), "Redis did not start"
+
+    def restart(self) -> None:
+        """Stop, and start again on the same port: with nothing."""
+        self.close()
+        self.start()
 
     def flush(self) -> None:
         """Have it forget everything."""
@@ -278,12 +297,16 @@ class RabbitServer:
             raise RuntimeError(f"RabbitMQ did not start:\n{(self._directory / 'output').read_text()[-2000:]}")
 
     def stop(self) -> None:
-        """End it. Messages that were confirmed are there when it starts again."""
+        """End it. What was on its disk is there when it starts again."""
         while self._processes:
             process = self._processes.pop()
             process.terminate()
             process.wait(60)
             running.discard(process.pid)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
 
     def close(self) -> None:
         self.stop()

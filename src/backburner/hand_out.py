@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,17 +29,28 @@ class HandOut:
     state: State
     waits: bool
 
+    @property
+    def came_back(self) -> bool:
+        """Whether that attempt began, and the task waits for another one."""
+        return self.state is State.QUEUED and not self.waits
+
 
 class HandOutStore(Protocol):
     """The verbs of a store about tasks that are worked on by an outside queue."""
 
     def begin_hand_out(
-        self, engine: str, queues: Sequence[str], *, task_ids: Sequence[str] | None = None, limit: int = 100
+        self,
+        engine: str,
+        queues: Sequence[str],
+        *,
+        task_ids: Sequence[str] | None = None,
+        but_not: Collection[str] = (),
+        limit: int = 100,
     ) -> list[Task]:
         """Tasks that are ready in these queues and were not handed out for their next attempt, best first.
 
         They count as handed out now, with no job, so that no other process hands them out as well. With
-        `task_ids`, only those of them.
+        `task_ids`, only those of them; `but_not` are left for later.
         """
         ...
 

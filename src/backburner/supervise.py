@@ -18,6 +18,7 @@ from pathlib import Path
 from .artifacts import Removal, open_artifacts
 from .config import Settings
 from .engines.local.background import BackgroundWork, Repeated
+from .engines.local.folder_owner import mark_of
 from .engines.local.launches import Launches
 from .engines.local.succession import RETIRE, Tenure, unless_another_supervises
 from .engines.local.supervisor import Supervisor
@@ -60,7 +61,7 @@ def supervise(
     lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
     while held is not None:
-        supervisor_id = lock.sign(held, os.getpid(), detached=detached)
+        supervisor_id = lock.sign(held, os.getpid(), detached=detached, store=mark_of(store))
         if supervisor_id is None:
             os.close(held)
             return

@@ -25,7 +25,7 @@ from backburner.client import (
     TaskWasCancelled,
     Update,
 )
-from backburner.errors import DamagedDownload
+from backburner.client_errors import DamagedDownload
 from backburner.mcp.client_dialect import Bell
 from backburner.terminal_text import printable
 from tests.client.gates import PLAIN, Gates

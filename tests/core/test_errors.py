@@ -2,13 +2,13 @@
 
 import string
 
-import backburner.errors
+from backburner import client_errors, errors
 from backburner.errors import BackburnerError, TaskNotFound
 
 
 def kinds() -> list[type[BackburnerError]]:
-    found = [kind for kind in vars(backburner.errors).values() if isinstance(kind, type)]
-    return [kind for kind in found if issubclass(kind, BackburnerError)]
+    found = [*vars(errors).values(), *vars(client_errors).values()]
+    return [*{kind for kind in found if isinstance(kind, type) and issubclass(kind, BackburnerError)}]
 
 
 def test_each_error_has_a_code_of_its_own() -> None:

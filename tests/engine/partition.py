@@ -18,7 +18,8 @@ class Partition:
         self._server = parts.hostname, parts.port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port: int = self._listener.getsockname()[1]
-        self.url = parts._replace(netloc=f"{parts.username}@127.0.0.1:{self._port}").geturl()
+        user = f"{parts.username}@" if parts.username else ""
+        self.url = parts._replace(netloc=f"{user}127.0.0.1:{self._port}").geturl()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._pairs: dict[socket.socket, socket.socket] = {}

@@ -17,23 +17,21 @@ import psutil
 import pytest
 
 from backburner.engines.local import SupervisorLock
-from backburner.lifecycle import TERMINAL, State
+from backburner.lifecycle import State
 from backburner.testing.engine.base import Work, eventually
 from tests.engine import submitting
 from tests.engine.conftest import StartHost, StartLocal
 from tests.engine.local import Client, Local, kill
 from tests.engine.partition import Partition
 from tests.engine.submitting import QUICK
+from tests.ledger import SEED, nothing_is_lost_doubled_or_overlapping
 from tests.services import WallClock, accepts, free_port, wait_until
 
 pytestmark = pytest.mark.slow
 
 LONGEST_TROUBLE_S = 7.0
-#: On a busy machine, what was killed again and again is not over at once.
-PATIENCE_S = 100
-#: For a soak: how long the monkey goes on in each test, and with which chances.
+#: For a soak: how long the monkey goes on in each test.
 CHAOS_S = float(os.environ.get("BACKBURNER_CHAOS_S", "6"))
-SEED = int(os.environ.get("BACKBURNER_CHAOS_SEED", str(time.time_ns() % 10**6)))
 
 
 class Monkey(threading.Thread):
@@ -152,32 +150,6 @@ def submit_under_chaos(monkey: Monkey, work: Work, ledger: Path, count: int) -> 
     print("troubles", dict(monkey.troubles))
     assert sum(monkey.troubles.values()) > CHAOS_S / 2
     return tasks
-
-
-def nothing_is_lost_doubled_or_overlapping(work: Work, tasks: dict[str, str], ledger: Path) -> None:
-    for task_id, kind in tasks.items():
-        task = work.service.wait(task_id, PATIENCE_S).task
-        ends = [event for event in work.events(task_id) if event.to_state in TERMINAL]
-        assert len(ends) == 1, work.events(task_id)
-        expected = {State.SUCCEEDED} | ({State.CANCELLED} if kind == "cancelled" else set())
-        assert task.state in expected, (kind, task.error, work.trail(task_id))
-        _attempts_follow_each_other(work, task_id)
-    assert not any(depth.queued or depth.leased for depth in work.store.queue_depths())
-    lines = (ledger / "ledger").read_text().splitlines()
-    assert [line for line in lines if not line.startswith("begin ")] == []
-    assert len(set(lines)) == len(lines), "an attempt was run twice"
-
-
-def _attempts_follow_each_other(work: Work, task_id: str) -> None:
-    """By the trail, an attempt ends before the next begins."""
-    held = 0
-    for event in work.events(task_id):
-        if event.signal == "claim":
-            assert held == 0, work.trail(task_id)
-            held = event.attempt
-        elif event.signal in ("retry", "hand_back", "succeed", "fail", "confirm", "time_out"):
-            assert event.attempt == held
-            held = 0
 
 
 @pytest.mark.timeout(300 + 2 * CHAOS_S)

@@ -1,10 +1,7 @@
 """Two hosts, and a PostgreSQL server that both reach, for the tests of a file."""
 
-import uuid
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
-import psycopg
 import pytest
 
 from backburner.testing.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES, MAX_RESULT_BYTES
@@ -44,7 +41,4 @@ def database_server(hosts: Hosts) -> Iterator[PostgresServer]:
 @pytest.fixture(scope="module")
 def shared_store(database_server: PostgresServer) -> str:
     """The URL of a store of the file's own."""
-    name = f"backburner_{uuid.uuid4().hex}"
-    with psycopg.connect(database_server.url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-    return urlsplit(database_server.url)._replace(path=f"/{name}").geturl()
+    return database_server.new_database()

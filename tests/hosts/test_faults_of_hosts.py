@@ -10,14 +10,13 @@ from backburner.lifecycle import State
 from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually, is_alive
 from tests.engine.local import Client
-from tests.engine.test_local_chaos import nothing_is_lost_doubled_or_overlapping
 from tests.hosts.conftest import SETTINGS, Hosts
 from tests.hosts.network import Host
+from tests.ledger import LONGEST_S, stopped, withstands
 from tests.services import PostgresServer, WallClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
-KINDS = ("child", "busy", "checkpoint", "quick", "busy", "child")
 WORKERS = "cpu_standard=2"
 
 
@@ -72,8 +71,8 @@ def test_the_tasks_of_a_host_that_is_cut_off_go_on_at_the_other_and_it_works_aga
     assert "overlap" not in (tmp_path / "ledger").read_text()
 
 
-@pytest.mark.timeout(240)
-def test_whatever_happens_to_hosts_and_database_nothing_is_lost_doubled_or_overlapping(
+@pytest.mark.timeout(LONGEST_S)
+def test_under_chaos_of_hosts_and_database_nothing_is_lost_doubled_or_overlapping(
     hosts: Hosts,
     start: Callable[[Host], None],
     client: Client,
@@ -84,31 +83,29 @@ def test_whatever_happens_to_hosts_and_database_nothing_is_lost_doubled_or_overl
     start(one)
     start(two)
 
-    def crash_and_recover() -> None:
-        database_server.kill()
-        database_server.start()
+    def supervisor_is_stopped_beyond_its_lease() -> None:
+        eventually(one.runners)
+        with stopped(one.supervisor):
+            eventually(lambda: not one.runners())
 
-    def stop_and_wake() -> None:
-        supervisor = one.supervisor
-        supervisor.suspend()
-        eventually(lambda: not one.runners())
-        supervisor.resume()
-
-    def power_cut() -> None:
+    def host_is_killed() -> None:
+        eventually(two.runners)
         two.kill()
         start(two)
 
-    def cut_and_join() -> None:
+    def host_is_cut_off() -> None:
+        eventually(one.runners)
         one.cut()
         eventually(lambda: not one.runners())
         one.join()
 
-    tasks: dict[str, str] = {}
-    for trouble in (database_server.restart, stop_and_wake, crash_and_recover, power_cut, cut_and_join):
-        for kind in KINDS:
-            tasks[client.submit("ledgered", kind=kind, ledger=str(tmp_path), seconds=1.5)] = kind
-        eventually(lambda: one.runners() and two.runners())
-        trouble()
-    nothing_is_lost_doubled_or_overlapping(client, tasks, tmp_path)
+    plan = [
+        database_server.restart,
+        supervisor_is_stopped_beyond_its_lease,
+        database_server.crash,
+        host_is_killed,
+        host_is_cut_off,
+    ]
+    withstands(client, plan, tmp_path / "ledger", usual=len(plan), seconds=1.5)
     assert is_alive(one.supervisor.pid)
     assert is_alive(two.supervisor.pid)

@@ -18,6 +18,7 @@ from backburner.config import Settings
 from backburner.testing import contract_app
 from tests import services
 from tests.engine.local import Local, kill, running
+from tests.ledger import family, power_cut
 
 QUEUES = ("cpu_standard", "one_by_one")
 
@@ -37,9 +38,8 @@ def broker_app(engine: str, url: str, folder: Path, **settings: Any) -> Backburn
     """An app with the contract's tools on this engine, with queues of its own at the broker."""
     given = {"keeper_interval_s": 0.2, **settings.pop("supervisor", {})}
     group = {"url": url, "namespace": f"test_{secrets.token_hex(4)}"}
-    return contract_app(
-        engine=engine, store=f"sqlite:///{folder}/tasks.db", supervisor=given, **{engine: group}, **settings
-    )
+    made = {"store": f"sqlite:///{folder}/tasks.db", engine: group, **settings}
+    return contract_app(engine=engine, supervisor=given, **made)
 
 
 @contextlib.contextmanager
@@ -61,6 +61,37 @@ def workers(app: Backburner, queues: Sequence[str] = QUEUES) -> Iterator[psutil.
         yield psutil.Process(process.pid)
     finally:
         _end(process)
+
+
+class WorkerHost:
+    """A host with the workers of an app, which may lose its power and be started again."""
+
+    def __init__(self, app: Backburner, queues: Sequence[str] = QUEUES) -> None:
+        self._app = app
+        self._queues = queues
+        self._running = contextlib.ExitStack()
+
+    def start(self) -> None:
+        self._parent = self._running.enter_context(workers(self._app, self._queues))
+
+    def kill_workers(self) -> None:
+        """Kill them alone: the supervisors under them bring to its end what they have, and leave."""
+        power_cut([process for process in family(self._parent) if not _is_of_feed(process)])
+        self.close()
+
+    def power_cut(self) -> None:
+        power_cut(family(self._parent))
+        self.close()
+
+    def close(self) -> None:
+        self._running.close()
+
+
+def _is_of_feed(process: psutil.Process) -> bool:
+    """Whether it is, or stands under, the supervisor of a worker process."""
+    with contextlib.suppress(psutil.Error):
+        return any("backburner.fed" in each.cmdline() for each in [process, *process.parents()])
+    return False
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -4,12 +4,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import psutil
+import pika
 import pytest
 
 from backburner import Backburner
+from backburner.config import Settings
+from backburner.config.engines.broker import BrokerSettings
 from backburner.engines.outside.choosing import room_of
 from backburner.engines.outside.queue import OutsideQueue
 from backburner.engines.outside.rounds import Rounds
@@ -18,7 +19,7 @@ from backburner.lifecycle import State
 from backburner.stores import open_store
 from backburner.testing import FakeClock
 from backburner.testing.engine.base import eventually
-from tests.engine.local import Client, Local, kill, running
+from tests.engine.local import Client, Local
 from tests.outside.broker_workers import broker_app, workers, working
 from tests.services import RabbitServer, RedisServer, free_port
 
@@ -79,25 +80,46 @@ def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
             assert "secret" not in str(refused.value)
 
 
+@pytest.mark.services
+@pytest.mark.parametrize("broker", ["redis_server", "rabbit_server"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_a_redis_that_was_flushed_has_forgotten_is_sent_again(
-    engine: str, redis_server: RedisServer, tmp_path: Path
+def test_what_a_broker_has_forgotten_is_sent_again_after_seconds_also_when_more_has_come_since(
+    engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    app = broker_app(engine, redis_server.url, tmp_path)
+    server = request.getfixturevalue(broker)
+    app = broker_app(engine, server.url, tmp_path)
     clock = FakeClock(int(time.time() * 1000))
     vars(app)["store"] = open_store(app.settings.store, clock=clock)
     with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
+
+        def seen() -> dict[str, str]:
+            found = queue.look(app.store.hand_outs(engine))
+            return {task_id: sighting.state for task_id, sighting in found.items()}
+
         rounds = Rounds(app.store, queue, ["one_by_one"])
-        ids = [client.submit("add", IN_LINE, a=number) for number in range(3)]
+        lost = [client.submit("add", IN_LINE, a=number) for number in range(3)]
         rounds.round()
-        clock.advance(61)
-        assert len(queue.look(app.store.hand_outs(engine))) == 3, "they are there, however long they wait"
-        redis_server.flush()
-        for _ in range(2):
-            rounds.round()
-        assert len(queue.look(app.store.hand_outs(engine))) == 3
+        clock.advance(6)
+        eventually(lambda: seen() == dict.fromkeys(lost, "there"))  # RabbitMQ counts in a while
+        forget(server, app.settings)
+        later = [client.submit("add", IN_LINE, a=number) for number in range(4)]
+        rounds.hand_out(later)
+        eventually(lambda: seen() == {**dict.fromkeys(lost, "lost"), **dict.fromkeys(later, "there")})
+        rounds.round()
+        eventually(lambda: seen() == dict.fromkeys([*lost, *later], "there"))
         with workers(app, ["one_by_one"]):
-            assert [client.end(task_id).state for task_id in ids] == [State.SUCCEEDED] * 3
+            ended = [client.end(task_id) for task_id in (*lost, *later)]
+        assert {(task.state, task.attempt) for task in ended} == {(State.SUCCEEDED, 1)}
+
+
+def forget(server: RedisServer | RabbitServer, settings: Settings) -> None:
+    """Have a broker lose what waits in it: all of it, or the queue."""
+    if isinstance(server, RedisServer):
+        server.flush()
+    else:
+        group: BrokerSettings = getattr(settings, settings.engine)
+        with contextlib.closing(pika.BlockingConnection(pika.URLParameters(server.url))) as connection:
+            connection.channel().queue_delete(group.name_of("one_by_one"))
 
 
 def test_rabbitmq_may_be_away_while_tasks_run_and_wait_and_new_ones_come(
@@ -128,41 +150,3 @@ def test_rabbitmq_may_be_away_while_tasks_run_and_wait_and_new_ones_come(
             for task_id in own:
                 task = app.end(task_id)
                 assert (task.state, task.attempt) == (State.SUCCEEDED, 1), task.error
-
-
-@pytest.mark.services
-@pytest.mark.parametrize(("engine", "broker"), [("dramatiq", "redis_server"), ("celery", "rabbit_server")])
-def test_workers_that_are_killed_lose_no_task_and_no_two_work_on_one(
-    engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = request.getfixturevalue(broker).url
-    app = broker_app(engine, url, tmp_path, supervisor={"lease_grace_s": 1, "heartbeat_s": 0.2})
-    work: dict[str, Any] = {"kind": "child", "ledger": str(tmp_path), "seconds": 0.5}
-    with running(app, shared=True) as local:
-        ids = [local.submit("ledgered", **work) for _ in range(8)]
-
-        def kill_in_the_middle(*, with_feeds: bool) -> None:
-            with workers(app, ["cpu_standard"]) as parent:
-                eventually(lambda: any(_runs(local, task_id) for task_id in ids))
-                family = [*parent.children(recursive=True), parent]
-                kill(*(process for process in family if with_feeds or not _is_of_feed(process)))
-
-        kill_in_the_middle(with_feeds=True)
-        kill_in_the_middle(with_feeds=False)
-        with workers(app, ["cpu_standard"]):
-            assert {local.end(task_id).state for task_id in ids} == {State.SUCCEEDED}
-    begun = [line.split() for line in (tmp_path / "ledger").read_text().splitlines()]
-    assert {word for word, *_ in begun} == {"begin"}, "no attempt began while another was at work"
-    assert len(begun) > len(ids), "some were begun again"
-
-
-def _runs(local: Local, task_id: str) -> bool:
-    return local.store.head(task_id).state is State.RUNNING
-
-
-def _is_of_feed(process: psutil.Process) -> bool:
-    """Whether it is, or stands under, the supervisor of a worker process."""
-    with contextlib.suppress(psutil.Error):
-        above = [process, *process.parents()]
-        return any("backburner.fed" in each.cmdline() for each in above)
-    return False

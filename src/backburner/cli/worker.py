@@ -120,10 +120,12 @@ def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
 def _supervise(place: Place, settings: Settings) -> None:
     """Run the supervisor under its lock until a signal, or until it was idle for long."""
     from ..engines.local import SupervisorLock
+    from ..engines.local.folder_owner import refuse_another_store
     from ..engines.local.succession import Succession, started_by_itself
     from ..supervise import supervise
 
     lock = SupervisorLock(place.data_dir)
+    refuse_another_store(lock, place.store)
     found = lock.holder()
     patience_s = settings.supervisor.drain_grace_s + _ENDS_S
     if found and "version" not in found and started_by_itself(found):

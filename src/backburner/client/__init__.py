@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..errors import ConnectionLost as ConnectionLost
-    from ..errors import NotAuthorized as NotAuthorized
-    from ..errors import NotOffered as NotOffered
-    from ..errors import ResultLost as ResultLost
-    from ..errors import TaskWasCancelled as TaskWasCancelled
+    from ..client_errors import ConnectionLost as ConnectionLost
+    from ..client_errors import NotAuthorized as NotAuthorized
+    from ..client_errors import NotOffered as NotOffered
+    from ..client_errors import ResultLost as ResultLost
+    from ..client_errors import TaskWasCancelled as TaskWasCancelled
     from ..mcp.dialects.task_id.host_poller import AsyncTask as AsyncTask
     from ..mcp.dialects.task_id.host_poller import HostPoller as HostPoller
     from ..mcp.dialects.tasks_2026.extension import TasksExtension as TasksExtension
@@ -30,11 +30,11 @@ _HOMES = {
     "Bridge": ".bridge",
     "BackburnerClient": ".client",
     "TaskDisplay": ".display",
-    "ConnectionLost": "..errors",
-    "NotAuthorized": "..errors",
-    "NotOffered": "..errors",
-    "ResultLost": "..errors",
-    "TaskWasCancelled": "..errors",
+    "ConnectionLost": "..client_errors",
+    "NotAuthorized": "..client_errors",
+    "NotOffered": "..client_errors",
+    "ResultLost": "..client_errors",
+    "TaskWasCancelled": "..client_errors",
     "TasksExtension": "..mcp.dialects.tasks_2026.extension",
     "TaskHandle": ".handle",
     "HandleFile": ".handle_file",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import ConnectionLost, DamagedDownload
+from ..client_errors import ConnectionLost, DamagedDownload
 from ..mcp.connection import Connection
 
 _CHUNK = 1 << 20

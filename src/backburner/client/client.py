@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import mcp_types as types
 
-from ..errors import CallInterrupted, ConnectionLost
+from ..client_errors import CallInterrupted, ConnectionLost
 from ..mcp.callbacks import answer_by_callbacks
 from ..mcp.client_dialect import ClientDialect, Conversation
 from ..mcp.connection import Connection, Link, client_factory

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..errors import NotOffered
+from ..client_errors import NotOffered
 from ..mcp.updates import Update
 from ..terminal_text import printable
 from ..times import span

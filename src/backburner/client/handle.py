@@ -11,7 +11,7 @@ from typing import Any
 
 import mcp_types as types
 
-from ..errors import NotOffered
+from ..client_errors import NotOffered
 from ..mcp.client_dialect import Bell, Conversation
 from ..mcp.dialects.task_tools.client import TaskToolsClient
 from ..mcp.updates import LogLine, Update

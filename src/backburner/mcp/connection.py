@@ -22,7 +22,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..errors import ConfigError, ConnectionLost, NotAuthorized
+from ..client_errors import ConnectionLost, NotAuthorized
+from ..errors import ConfigError
 from ..version import VERSION
 from . import content_length, sdk
 from .content_length import FRAMINGS, Framing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..hand_out import HandOut
 from ..lifecycle import State
@@ -13,17 +13,24 @@ from .transaction import Transaction
 
 
 def begin(
-    tx: Transaction, engine: str, queues: Sequence[str], task_ids: Sequence[str] | None, limit: int
+    tx: Transaction,
+    engine: str,
+    queues: Sequence[str],
+    task_ids: Sequence[str] | None,
+    but_not: Collection[str],
+    limit: int,
 ) -> list[Task]:
     working.make_ready(tx, tx.one("next_ready_at"))
-    found = []
+    found: list[str] = []
+    most = limit + len(but_not)
     for queue in queues:
         for task_id in [None] if task_ids is None else task_ids:
-            found += tx.all("to_hand_out", queue=queue, task_id=task_id, limit=limit, now=tx.now)
+            rows = tx.all("to_hand_out", queue=queue, task_id=task_id, limit=most, now=tx.now)
+            found += [row["task_id"] for row in rows if row["task_id"] not in but_not]
     begun = []
-    for row in found[:limit]:
-        if tx.one("begin_hand_out", task_id=row["task_id"], engine=engine, now=tx.now) is not None:
-            begun.append(tasks.get(tx, row["task_id"], None))
+    for ready in found[:limit]:
+        if tx.one("begin_hand_out", task_id=ready, engine=engine, now=tx.now) is not None:
+            begun.append(tasks.get(tx, ready, None))
     return begun
 
 

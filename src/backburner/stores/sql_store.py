@@ -231,9 +231,15 @@ class SqlStore(ABC):
     # -- queues outside
 
     def begin_hand_out(
-        self, engine: str, queues: Sequence[str], *, task_ids: Sequence[str] | None = None, limit: int = 100
+        self,
+        engine: str,
+        queues: Sequence[str],
+        *,
+        task_ids: Sequence[str] | None = None,
+        but_not: Collection[str] = (),
+        limit: int = 100,
     ) -> list[Task]:
-        return self._write(lambda tx: hand_outs.begin(tx, engine, queues, task_ids, limit))
+        return self._write(lambda tx: hand_outs.begin(tx, engine, queues, task_ids, but_not, limit))
 
     def handed_out(self, jobs: Mapping[str, str]) -> None:
         self._write(lambda tx: hand_outs.handed_out(tx, jobs))

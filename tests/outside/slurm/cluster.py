@@ -7,7 +7,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.services import free_port, running, unavailable, wait_until
@@ -66,7 +67,7 @@ class SlurmCluster:
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o600)
         self.conf = self._folder / "slurm.conf"
-        host = socket.gethostname().partition(".")[0]
+        self._host = host = socket.gethostname().partition(".")[0]
         ports = {"controller_port": free_port(), "node_port": free_port()}
         self.conf.write_text(_CONF.format(host=host, folder=self._folder, **ports))
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -110,9 +111,34 @@ class SlurmCluster:
         running.discard(process.pid)
 
     def _until_ready(self) -> None:
-        states = ("idle", "mixed", "allocated")
-        ready = wait_until(lambda: self.says("sinfo", "-h", "-o", "%T") in states, within=60)
-        assert ready, self._logs()
+        assert wait_until(self._is_ready, within=60), self._logs()
+
+    def _is_ready(self) -> bool:
+        """Whether the node takes jobs. One that Slurm has drained is resumed, as administrators do.
+
+        Slurm drains a node that came back when its controller has sent it a job once more.
+        """
+        state = self.says("sinfo", "-h", "-o", "%T")
+        if state.startswith("drain"):
+            self.says("scontrol", "update", f"NodeName={self._host}", "State=RESUME")
+        return state in ("idle", "mixed", "allocated")
+
+    @contextlib.contextmanager
+    def with_administrator(self) -> Iterator[None]:
+        """Somebody resumes the node meanwhile, whenever Slurm drains it."""
+        over = threading.Event()
+
+        def look_after() -> None:
+            while not over.wait(1):
+                self._is_ready()
+
+        administrator = threading.Thread(target=look_after, name="administrator")
+        administrator.start()
+        try:
+            yield
+        finally:
+            over.set()
+            administrator.join()
 
     def says(self, *command: str) -> str:
         """What a command of Slurm answers; empty where it fails."""

@@ -3,9 +3,7 @@
 The store is a PostgreSQL whose URL has a password, so jobs get it as they would on a cluster.
 """
 
-import random
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +14,7 @@ from backburner.lifecycle import State
 from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Local, running
-from tests.engine.test_local_chaos import nothing_is_lost_doubled_or_overlapping
+from tests.outside.contract import WHOLE
 from tests.outside.slurm.cluster import SlurmCluster
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -105,21 +103,34 @@ def test_while_the_controller_is_away_tasks_go_on_and_new_ones_wait_for_it(
     assert on_slurm.end(new).state is State.SUCCEEDED
 
 
-def test_a_job_that_an_administrator_cancels_waiting_or_running_is_followed_by_another(
+def test_a_job_that_an_administrator_cancels_cancels_its_task_which_says_so(
     on_slurm: OnSlurm, tmp_path: Path
 ) -> None:
     runs = on_slurm.begin(tmp_path, queue="one_by_one")
     waits = on_slurm.submit("run_until", {"queue": "one_by_one"}, folder=str(tmp_path))
-    job, cancelled = on_slurm.job(runs), on_slurm.job(waits)
-    on_slurm.cluster.says("scancel", cancelled)
-    eventually(lambda: on_slurm.job(waits) != cancelled)
-    assert on_slurm.store.get(waits).attempt == 0
-    on_slurm.cluster.says("scancel", job)
-    on_slurm.until(runs, lambda task: task.state is State.QUEUED)
-    (tmp_path / "go").touch()
-    ended = [on_slurm.end(task_id) for task_id in (waits, runs)]
-    assert [(task.result, task.failures) for task in ended] == [(1, 0), (2, 0)]
-    assert on_slurm.trail(runs) == ["submit", "claim", "start", "hand_back", "claim", "start", "succeed"]
+    jobs = {task_id: on_slurm.job(task_id) for task_id in (waits, runs)}
+    for task_id, job in jobs.items():
+        on_slurm.cluster.says("scancel", job)
+        task = on_slurm.end(task_id)
+        assert (task.state, task.error and task.error.type) == (State.CANCELLED, "cancelled")
+        assert task.error is not None
+        assert task.error.message == f"Slurm job {job} was cancelled in Slurm."
+    assert on_slurm.trail(runs) == ["submit", "claim", "start", "hand_back", "cancel"]
+    assert on_slurm.trail(waits) == ["submit", "cancel"]
+
+
+@pytest.mark.skipif(not WHOLE, reason="Slurm counts time by the minute: it is run by `make test-engines`")
+@pytest.mark.timeout(240)
+def test_a_job_that_slurm_ends_for_its_time_fails_its_task_which_says_so(
+    on_slurm: OnSlurm, tmp_path: Path
+) -> None:
+    task_id = on_slurm.begin(tmp_path)
+    job = on_slurm.job(task_id)
+    on_slurm.cluster.says("scontrol", "update", f"JobId={job}", "TimeLimit=1")
+    task = on_slurm.service.wait(task_id, 180).task
+    assert (task.state, task.error and task.error.type) == (State.FAILED, "job_timed_out")
+    assert task.error is not None
+    assert task.error.message == f"Slurm job {job} was ended by Slurm at its time limit."
 
 
 def test_jobs_that_are_requeued_or_preempted_are_no_failures(on_slurm: OnSlurm, tmp_path: Path) -> None:
@@ -146,25 +157,6 @@ def test_a_node_s_daemon_that_is_killed_takes_no_task_along(on_slurm: OnSlurm, t
     finally:
         on_slurm.cluster.start_again("slurmd")
     assert on_slurm.end(new).state is State.SUCCEEDED
-
-
-def test_under_chaos_nothing_is_lost_doubled_or_overlapping(on_slurm: OnSlurm, tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger"
-    ledger.mkdir()
-    kinds = ["quick", "busy", "child", "checkpoint"] * 2
-    tasks = {on_slurm.submit("ledgered", kind=kind, ledger=str(ledger), seconds=1): kind for kind in kinds}
-    seed = time.time_ns() % 10**6
-    print("seed", seed)
-    chance = random.Random(seed)
-    on_slurm.until_state(next(iter(tasks)), State.RUNNING)
-    for number in range(6):
-        if jobs := [out.job for out in on_slurm.store.hand_outs("slurm") if out.job]:
-            job = chance.choice(jobs)
-            on_slurm.cluster.says(*chance.choice([("scancel", job), ("scontrol", "requeue", job)]))
-        if number == 2:
-            on_slurm.cluster.stop("slurmctld")
-            on_slurm.cluster.start_again("slurmctld")
-    nothing_is_lost_doubled_or_overlapping(on_slurm, tasks, ledger)
 
 
 def test_no_process_of_a_job_shows_the_store_s_password(on_slurm: OnSlurm, tmp_path: Path) -> None:

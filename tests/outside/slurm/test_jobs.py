@@ -158,7 +158,7 @@ def test_one_look_tells_jobs_that_wait_from_those_that_somebody_cancelled(
     slurm.says("scancel", named[task_ids[1]], named[task_ids[2]])
     calls = count_calls("squeue", tmp_path)
     seen = jobs.queue(bin_dir=str(tmp_path / "bin")).look(jobs.handed_out(named))
-    assert [seen[task_id].state for task_id in task_ids] == ["there", "ended", "ended"]
+    assert [seen[task_id].state for task_id in task_ids] == ["there", "ended", "cancelled"]
     assert "JobHeldUser" in seen[task_ids[0]].reason
     assert calls() == 1
     # And what is needed no more is withdrawn, also when it is over, or nobody knows it.

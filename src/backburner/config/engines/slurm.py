@@ -72,7 +72,7 @@ class SlurmSettings:
     drain_grace_s: float = setting(
         10.0,
         "How long a task may go on whose job Slurm ends (preempted, requeued, cancelled there) before it is"
-        " handed back; less than KillWait of slurm.conf",
+        " stopped; less than KillWait of slurm.conf",
     )
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from ...errors import EngineError
 from ...store import Store
 from ...submission import Submission
 from ...task import NewTask, Task
+from .folder_owner import refuse_another_store
 from .handing_in import HandingIn
 from .import_path import environment
 from .isolation import require
@@ -131,6 +132,7 @@ class LocalEngine:
         or it does not answer. Raises EngineError, with what the new one said, when it cannot be.
         """
         lock = SupervisorLock(self._data_dir)
+        refuse_another_store(lock, self._store)
         fd = Succession(lock, started_by_itself).take(within_s=_RESTART_S)
         if fd is None:
             return None
@@ -163,6 +165,7 @@ class LocalEngine:
     def _start_if(self, wanted: bool) -> bool:
         """Wait until nobody supervises; then start a supervisor if one is wanted, or if work is left."""
         lock = SupervisorLock(self._data_dir)
+        refuse_another_store(lock, self._store)
         older = Succession(lock, lambda found: started_by_itself(found) and is_of_older_version(found))
         fd = older.take(within_s=_RETIRES_S)
         if fd is None:

@@ -62,12 +62,15 @@ class SupervisorLock:
             return _parse(self.path.read_bytes())
         return {}
 
-    def sign(self, fd: int, pid: int | None, *, detached: bool = True) -> str | None:
+    def sign(
+        self, fd: int, pid: int | None, *, detached: bool = True, store: dict[str, str] | None = None
+    ) -> str | None:
         """Write into the lock's file who holds it now; the new supervisor's id, or None if it is superseded.
 
         Ids of all that ever held this lock begin alike. So a supervisor knows those that must be dead,
         since it holds their lock, from those that work on the same store with a lock of their own.
         `pid` is None for one who is about to start a supervisor. `detached` says that nobody stands by it.
+        `store` says which one it works on.
         """
         with self._changing():
             if self.is_superseded(fd):
@@ -81,6 +84,7 @@ class SupervisorLock:
                 "supervisor_id": supervisor_id,
                 "version": VERSION,
                 "detached": detached,
+                "store": store,
                 "since": SystemClock().now_ms(),
             }
             _write(fd, signature)

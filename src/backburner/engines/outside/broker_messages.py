@@ -30,12 +30,16 @@ def seen_by_number(handed_out: Sequence[HandOut], waiting: Callable[[str], int])
     """What is known of jobs on a broker that cannot be asked about one, but says how many wait in a queue.
 
     Where as many messages wait as tasks do, theirs are taken to be among them. If some are of others, that is
-    seen when workers have come so far. Where fewer wait, some were lost, or are in workers' hands: all of
-    them are unknown.
+    seen when workers have come so far. By how many fewer wait, so many were lost, or are in workers' hands:
+    those that were handed out first, since what was lost was there before what waits now.
     """
-    asked = Counter(one.queue for one in handed_out)
-    complete = {queue for queue, count in asked.items() if waiting(queue) >= count}
-    return {one.task_id: Sighting("there") for one in handed_out if one.queue in complete}
+    waits = sorted((one for one in handed_out if one.waits), key=lambda one: one.handed_at)
+    missing = {queue: tasks - waiting(queue) for queue, tasks in Counter(one.queue for one in waits).items()}
+    seen = {}
+    for one in waits:
+        seen[one.task_id] = Sighting("lost" if missing[one.queue] > 0 else "there")
+        missing[one.queue] -= 1
+    return seen
 
 
 @contextmanager

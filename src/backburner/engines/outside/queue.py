@@ -20,14 +20,18 @@ Secret = Callable[[], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a queue knows of a job: it is `there`, waiting or at work; it has `ended`, and why; or nothing.
+    """What a queue knows of a job: it is `there`, waiting or at work; it is over, and how; or nothing.
 
-    One that ended by itself counts against its task: after a few that began nothing, the task fails, and
-    the `output` of the last one is in the task's log.
+    - `ended`, by itself: that counts against its task; after a few that began nothing, the task fails, and
+      the `output` of the last one is in the task's log.
+    - `cancelled` by somebody, or `failed` with a `code`, as the queue did not let it go on: so ends its task.
+    - `ending`: it will soon be known how.
+    - `lost`: it is sent again at once; `unknown`: after a while.
     """
 
-    state: Literal["there", "ended", "unknown"]
+    state: Literal["there", "ending", "ended", "cancelled", "failed", "lost", "unknown"]
     reason: str = ""
+    code: str = ""
     output: str = ""
 
 
@@ -59,7 +63,7 @@ class OutsideQueue(Protocol):
         ...
 
     def look(self, handed_out: Sequence[HandOut]) -> Mapping[str, Sighting]:
-        """What became of jobs whose tasks have not begun; what is left out is `unknown`."""
+        """What became of jobs whose tasks wait, as ever or again; what is left out is `unknown`."""
         ...
 
     def withdraw(self, handed_out: Sequence[HandOut]) -> None:

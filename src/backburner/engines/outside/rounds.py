@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from ... import json_text
@@ -21,7 +21,7 @@ log = logging.getLogger("backburner.engine")
 _AT_ONCE = 200
 #: When what a queue did not take is given to it again.
 _AGAIN_MS = 2000
-#: A job that has not begun after so long is looked at; and one of which nothing is known is sent again then.
+#: A job that has not begun after so long is looked at; and then one of which nothing is known is sent again.
 _LOOK_AFTER_MS, _SEND_AGAIN_MS = 5000, 60_000
 #: So many jobs may end without beginning their task.
 _MOST_ENDED = 3
@@ -37,10 +37,10 @@ class Rounds:
         self._outside = outside
         self._queues = queues
 
-    def hand_out(self, task_ids: Sequence[str] | None = None) -> int:
+    def hand_out(self, task_ids: Sequence[str] | None = None, but_not: Collection[str] = ()) -> int:
         """Give the queue what is ready and not there, or only these; how many it were. Raises StoreError."""
         begun = self._store.begin_hand_out(
-            self._outside.name, self._queues, task_ids=task_ids, limit=_AT_ONCE
+            self._outside.name, self._queues, task_ids=task_ids, but_not=but_not, limit=_AT_ONCE
         )
         for _, group in groupby(sorted(begun, key=lambda task: task.queue), key=lambda task: task.queue):
             tasks = list(group)
@@ -59,12 +59,14 @@ class Rounds:
 
     def round(self) -> None:
         """Hand out all that is to be, and look after what is out. Raises EngineError and StoreError."""
-        while self.hand_out() == _AT_ONCE:
-            pass
         out = self._store.hand_outs(self._outside.name)
-        self._part_from([each for each in out if each.state in TERMINAL])
-        now = self._store.now_ms()
-        self._look_at([each for each in out if each.waits and now - each.handed_at >= _LOOK_AFTER_MS], now)
+        undecided = {each.task_id for each in out if each.came_back and each.job}
+        try:
+            self._part_from([each for each in out if each.state in TERMINAL])
+            undecided = self._look_at([each for each in out if each.waits or each.task_id in undecided])
+        finally:
+            while self.hand_out(but_not=undecided) == _AT_ONCE:
+                pass
 
     def close(self) -> None:
         self._outside.close()
@@ -86,30 +88,41 @@ class Rounds:
         if over:
             self._store.take_back([each.task_id for each in over])
 
-    def _look_at(self, waiting: Sequence[HandOut], now: int) -> None:
-        if not waiting:
-            return
-        sightings = self._outside.look(waiting)
-        for each in waiting:
-            seen = sightings.get(each.task_id, _UNKNOWN)
-            if seen.state == "ended" and each.ended + 1 >= _MOST_ENDED:
-                self._fail(each, seen)
-            elif seen.state == "ended":
-                log.warning("the job %s of %s began nothing: %s", each.job, each.task_id, seen.reason)
-                self._store.take_back([each.task_id], ended=True)
-            elif seen.state == "unknown" and now - each.handed_at >= _SEND_AGAIN_MS:
-                self._store.take_back([each.task_id])
+    def _look_at(self, waiting: Sequence[HandOut]) -> set[str]:
+        """See what became of their jobs. Those that are not to be handed out again yet."""
+        now = self._store.now_ms()
+        due = [each for each in waiting if each.came_back or now - each.handed_at >= _LOOK_AFTER_MS]
+        sightings = self._outside.look(waiting) if due else {}
+        seen = [(each, sightings.get(each.task_id, _UNKNOWN)) for each in due]
+        for each, sighting in seen:
+            self._settle(each, sighting, now)
+        return {each.task_id for each, sighting in seen if sighting.state == "ending"}
 
-    def _fail(self, out: HandOut, seen: Sighting) -> None:
-        """No job of it ever begins: say so, in the place of a worker."""
-        lease = self._store.claim_task(out.task_id, f"{out.engine}:{out.job}", None)
-        if lease is not None:
+    def _settle(self, out: HandOut, seen: Sighting, now: int) -> None:
+        if seen.state == "cancelled":
+            self._store.cancel(out.task_id, reason=seen.reason)
+        elif seen.state == "failed":
+            self._fail(out, seen, TaskError(seen.code, seen.reason))
+        elif out.came_back:
+            pass  # it is over with that job, however it ended, and is handed out again
+        elif seen.state == "ended" and out.ended + 1 >= _MOST_ENDED:
             message = (
                 f"{_MOST_ENDED} jobs of {out.engine} ended and began nothing. The last said: {seen.reason}"
             )
+            self._fail(out, seen, TaskError("job_ended", message))
+        elif seen.state == "ended":
+            log.warning("the job %s of %s began nothing: %s", out.job, out.task_id, seen.reason)
+            self._store.take_back([out.task_id], ended=True)
+        elif seen.state == "lost" or (seen.state == "unknown" and now - out.handed_at >= _SEND_AGAIN_MS):
+            self._store.take_back([out.task_id])
+
+    def _fail(self, out: HandOut, seen: Sighting, error: TaskError) -> None:
+        """Say in the place of a worker that its job did not do."""
+        lease = self._store.claim_task(out.task_id, f"{out.engine}:{out.job}", None)
+        if lease is not None:
             lines = [json_text.storable(line) for line in seen.output.splitlines()]
             now = self._store.now_ms()
             said = (
                 LogLine(lease.last_log_seq + n, now, "job", "info", line) for n, line in enumerate(lines, 1)
             )
-            self._store.report(lease, Logged(tuple(said)), Failed(TaskError("job_ended", message)))
+            self._store.report(lease, Logged(tuple(said)), Failed(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,14 @@ from .job import JobFolder, options_of
 _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("REVOKED", "TIMEOUT", FORGOTTEN),
+}
+#: Its processes are being ended; Slurm says only afterwards how it is over.
+_ENDING = "COMPLETING"
+#: What Slurm did not let go on, and would not the next time: the task's error, and what it says.
+_NOT_LET_GO_ON = {
+    "DEADLINE": ("job_timed_out", "was ended by Slurm at its deadline"),
+    "OUT_OF_MEMORY": ("job_out_of_memory", "was ended by Slurm, since it had used up its memory"),
+    "TIMEOUT": ("job_timed_out", "was ended by Slurm at its time limit"),
 }
 #: The cluster's own doing: neither the job nor its task is to blame, and another job may do.
 _NOBODYS_FAULT = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "REVOKED"}
@@ -103,6 +112,13 @@ class SlurmQueue:
         return {task_id: f"{job}_{index}" if array else job for index, task_id in enumerate(task_ids)}
 
     def _sighting(self, job: str, seen: JobState) -> Sighting:
+        if seen.state == _ENDING:
+            return Sighting("ending", f"Slurm job {job} is being ended")
+        if seen.state == "CANCELLED":
+            return Sighting("cancelled", f"Slurm job {job} was cancelled in Slurm{_by_whom(seen.reason)}.")
+        if seen.state in _NOT_LET_GO_ON:
+            code, said = _NOT_LET_GO_ON[seen.state]
+            return Sighting("failed", f"Slurm job {job} {said}.", code, self._last_words(job))
         if seen.state not in _ENDED:
             why = f" ({seen.reason})" if seen.reason else ""
             return Sighting("there", f"Slurm job {job} is {seen.state}{why}")
@@ -110,7 +126,7 @@ class SlurmQueue:
         if seen.state == FORGOTTEN:
             ended = f"Slurm does not know job {job} any more"
         state: Literal["unknown", "ended"] = "unknown" if seen.state in _NOBODYS_FAULT else "ended"
-        return Sighting(state, ended, self._last_words(job))
+        return Sighting(state, ended, output=self._last_words(job))
 
     def _last_words(self, job: str) -> str:
         """The end of what a job wrote. Nothing of its task: that goes to the store as it comes."""
@@ -118,3 +134,11 @@ class SlurmQueue:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
             return file.read().decode("utf-8", "replace").strip()
         return ""
+
+
+def _by_whom(said: str) -> str:
+    """The user who cancelled a job, where the accounting database has told: `CANCELLED by 1000`."""
+    _, by, user = said.rpartition(" by ")
+    with contextlib.suppress(KeyError, ValueError):
+        user = pwd.getpwuid(int(user)).pw_name
+    return f" by {user}" if by else ""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import mcp_types as types
 
-from ...errors import NotOffered
+from ...client_errors import NotOffered
 from ..client_dialect import Bell
 from ..updates import Update
 

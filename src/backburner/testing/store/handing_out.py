@@ -33,6 +33,11 @@ class HandingOut(WithWork):
         (task,) = store.begin_hand_out(*HERE, task_ids=[wanted, "tsk_nobody"])
         assert task.task_id == wanted
 
+    def test_those_that_are_left_for_later_do_not_hold_up_others(self, store: Store, work: Work) -> None:
+        later, now = work.queued(priority=5), work.queued()
+        assert [task.task_id for task in store.begin_hand_out(*HERE, but_not=[later], limit=1)] == [now]
+        assert [task.task_id for task in store.begin_hand_out(*HERE)] == [later]
+
     def test_one_that_its_queue_refused_says_why_and_is_tried_again(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:

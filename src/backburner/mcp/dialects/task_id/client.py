@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import mcp_types as types
 
-from ....errors import NotOffered, UnknownHandle
+from ....client_errors import NotOffered, UnknownHandle
 from ...client_dialect import Bell, ClientDialect
 from ...connection import Link
 from ...updates import Update

@@ -17,7 +17,8 @@ from typing import Any
 
 import mcp_types as types
 
-from ....errors import ConfigError, NoResultInTime, UnknownHandle
+from ....client_errors import NoResultInTime, UnknownHandle
+from ....errors import ConfigError
 from ....json_file import read_json, write_json
 from ...showing import text_block, value_result
 from .prompt_log_reader import Position, PromptLogReader

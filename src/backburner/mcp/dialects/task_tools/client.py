@@ -9,7 +9,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR
 
-from ....errors import NotOffered, TaskWasCancelled
+from ....client_errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
 from ...outcomes import failed_result
 from ...showing import value_result

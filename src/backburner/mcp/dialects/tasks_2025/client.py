@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from ....errors import ConnectionLost, TaskWasCancelled
+from ....client_errors import ConnectionLost, TaskWasCancelled
 from ...client_dialect import PROGRESS, Bell, ClientDialect
 from ...connection import Connection, Link
 from ...updates import Update

@@ -16,7 +16,7 @@ from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from pydantic import ConfigDict
 
-from ....errors import TaskWasCancelled
+from ....client_errors import TaskWasCancelled
 from ...callbacks import answer_by_callbacks
 from ...sdk import progress_callback_of_call
 from .wire import EXTENSION, GET, RESULT_TYPE, UPDATE, named, poll_interval_s, progress_in

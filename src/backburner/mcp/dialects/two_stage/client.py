@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
-from ....errors import NotOffered, ResultLost
+from ....client_errors import NotOffered, ResultLost
 from ...client_dialect import PROGRESS, Bell, ClientDialect
 from ...connection import Connection, Link
 from ...updates import TaskProgress, Update
