@@ -72,10 +72,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Workers of one queue that want a task each."""
+    """Workers of one queue that want a task each; or one that wants the task that is named."""
 
     queue: str
     workers: Sequence[str]
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +288,7 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
     ) -> Turn:
         """As `report_all`, then `submit` for each with its `queue_cap`, then `claim`, all in one commit.
 
+        For a wish that names its task, `claim_task`.
         `watch`, of the same store, need not hear of it: the turn says it.
         """
         ...

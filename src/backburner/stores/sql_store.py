@@ -236,7 +236,8 @@ class SqlStore(ABC):
         return self._write(lambda tx: hand_outs.begin(tx, engine, queues, task_ids, limit))
 
     def handed_out(self, jobs: Mapping[str, str]) -> None:
-        self._write(lambda tx: hand_outs.handed_out(tx, jobs))
+        # A name that a power cut takes is a job of which nothing is known.
+        self._write(lambda tx: hand_outs.handed_out(tx, jobs), durable=False)
 
     def not_handed_out(self, task_ids: Sequence[str], problem: str, again_in_ms: int) -> None:
         self._write(lambda tx: hand_outs.not_handed_out(tx, task_ids, problem, again_in_ms))
