@@ -72,7 +72,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Workers of one queue that want a task each; or one that wants the task that is named."""
+    """Workers of one queue that want a task each; or one that wants the task that is named.
+
+    Of the wishes of a turn all name their task or none does, and where they do nothing is submitted.
+    """
 
     queue: str
     workers: Sequence[str]

@@ -11,7 +11,7 @@ from ..limits import Limits
 from ..store import Lease, Turn, Wish
 from ..submission import Submission
 from . import tasks, working
-from .transaction import Answer, Transaction
+from .transaction import Transaction
 
 _Begun = tasks.Begun | Submission | BackburnerError
 
@@ -29,17 +29,18 @@ def take(
     A new task that finds nothing before it in its queue is written once, as leased, and not queued first;
     but where limits may hold one of them, all are claimed.
     """
+    if any(wish.task_id is not None for wish in wishes):
+        assert not submissions, "who is told what to take is handed nothing in"
+        return _take_named(tx, reports, wishes, limits)
     locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
-    named = _ask_for_named(tx, wishes)
     waiting = tasks.count_waiting(lengths)
     # Where owners take turns, what ends now counts as under way: else one worker would never change owners.
     lost = [] if fair else working.report_all(tx, reports, locked)
     counted = {new.queue for new, _ in submissions if limits or new.limits is not None}
     free = {
         wish.queue: deque(wish.workers)
-        for at, wish in enumerate(wishes)
-        if at not in named
-        and wish.queue in waiting.keys() - counted
+        for wish in wishes
+        if wish.queue in waiting.keys() - counted
         and not fair
         and not waiting[wish.queue].total()
         and f"queue:{wish.queue}" not in tx.topics
@@ -52,11 +53,7 @@ def take(
         if names and isinstance(one, tasks.Begun):
             names.popleft()
     due = tx.ask("next_ready_at")
-    others = {
-        wish.queue: wish.workers
-        for at, wish in enumerate(wishes)
-        if wish.queue not in free and at not in named
-    }
+    others = {wish.queue: wish.workers for wish in wishes if wish.queue not in free}
     looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     leases: dict[str, list[Lease]] = {queue: [] for queue in free}
     submitted = [_kept(tx, begun[at], leases) for at in range(len(submissions))]
@@ -66,28 +63,29 @@ def take(
     if made_ready or counted:
         tx.flush()  # what new tasks are under
         looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
-        named = _ask_for_named(tx, wishes)
     for queue, workers in others.items():
         leases[queue] = working.take(tx, looked[queue], [queue], workers, fair, limits)
-    given = {
-        at: working.take_named(tx, asked.fetchone(), wishes[at].workers[0], limits)
-        for at, asked in named.items()
-    }
     if fair:
         lost = working.report_all(tx, reports, locked)
     tx.flush()
     kept = [None if isinstance(one, BackburnerError) else one for one in submitted]
-    granted = [given[at] if at in given else leases[wish.queue] for at, wish in enumerate(wishes)]
+    granted = [leases[wish.queue] for wish in wishes]
     return Turn(lost, kept, granted, frozenset(tx.topics), working.in_ms(tx, next_due))
 
 
-def _ask_for_named(tx: Transaction, wishes: Sequence[Wish]) -> dict[int, Answer]:
-    """Begin to look for the tasks that wishes name, by the place of the wish."""
-    return {
-        at: tx.ask("ready_task", task_id=wish.task_id)
-        for at, wish in enumerate(wishes)
-        if wish.task_id is not None
-    }
+def _take_named(tx: Transaction, reports: working.Reports, wishes: Sequence[Wish], limits: Limits) -> Turn:
+    """As `report_all`, then `claim_task` for each wish, in few round trips."""
+    locked, due = working.lock(tx, reports), tx.ask("next_ready_at")
+    looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
+    lost = working.report_all(tx, reports, locked)
+    if working.make_ready(tx, due.fetchone()):
+        looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
+    leases = [
+        working.take_named(tx, found.fetchone(), wish.workers[0], limits)
+        for wish, found in zip(wishes, looked, strict=True)
+    ]
+    tx.flush()
+    return Turn(lost, [], leases, frozenset(tx.topics))
 
 
 def _kept(tx: Transaction, begun: _Begun, leases: dict[str, list[Lease]]) -> Submission | BackburnerError:
