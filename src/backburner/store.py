@@ -360,7 +360,9 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
 
     # the store itself
 
-    def watch(self) -> Watch: ...
+    def watch(self, *, steering: bool = False) -> Watch:
+        """Hear what changes. With `steering` only what is for the holders of tasks, at least."""
+        ...
 
     def secret(self) -> bytes:
         """A random key that was made with the store: it signs cursors and artifact links."""

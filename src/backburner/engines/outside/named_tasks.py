@@ -25,7 +25,7 @@ class NamedWatch:
 
     def __init__(self, watch: Watch, pipe: int, queue: str, unread: bytes = b"") -> None:
         """`unread` are bytes that were read from the pipe already."""
-        self.of_store = watch
+        self._watch = watch
         self._pipe = pipe
         self._topic = f"queue:{queue}"
         self.names: deque[str] = deque()
@@ -42,7 +42,7 @@ class NamedWatch:
         return self._poll.fileno()
 
     def drain(self) -> set[str]:
-        topics = self.of_store.drain()
+        topics = self._watch.drain()
         self._read()
         return topics | {self._topic} if self.names else topics
 
@@ -51,11 +51,11 @@ class NamedWatch:
         return self.drain()
 
     def mend(self) -> None:
-        self.of_store.mend()
+        self._watch.mend()
 
     def close(self) -> None:
         self._poll.close()
-        self.of_store.close()
+        self._watch.close()
 
     def _read(self) -> None:
         try:
@@ -107,8 +107,7 @@ class NamedTasks(Apart):
         while True:
             wished = [replace(wish, task_id=self._watch.names[0]) for wish in wishes if self._watch.names]
             if reports or wished:
-                watch = self._watch.of_store
-                turn = self._store.take_turn(reports, (), wished, limits=self._limits, watch=watch)
+                turn = self._store.take_turn(reports, (), wished, limits=self._limits)
                 lost, reports = [*lost, *turn.lost], ()
             if not wished:
                 return Turn(lost, [], [[] for _ in wishes])
