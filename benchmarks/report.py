@@ -56,6 +56,7 @@ def _machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
         "at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()),
     }
 
