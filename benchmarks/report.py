@@ -47,7 +47,7 @@ SHOWN_IN_SHORT = (
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "waiting.md", ROOT / "README.md")
 KEPT = ROOT / "benchmarks" / "results"
-_KEPT_AS = ("before", "after", "agents", "held")
+_KEPT_AS = ("before", "after", "agents", "held", "engines")
 BEGIN, END = "<!-- {} -->\n", "<!-- /{} -->"
 
 
@@ -56,6 +56,7 @@ def _machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
         "at": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime()),
     }
 
@@ -111,7 +112,9 @@ def targets_table(results: Results, shape: box.Box = box.SIMPLE_HEAD) -> Table:
 def change_table(before: Results, after: Results) -> Table:
     """Targets with what was reached before and what is now."""
     table = Table("measure", "of", "beside", "before", "now", "reach", "", box=box.MARKDOWN)
-    for target in (each for each in TARGETS if each.ours != targets.AGENTS):
+    for target in TARGETS:
+        if target.ours == targets.AGENTS or target.ours in targets.ENGINES:  # they have pages of their own
+            continue
         then, now = target.found(before.figures), target.found(after.figures)
         verdict = "" if now is None else target.verdict(now)
         numbers = (_short(then), _short(now), _reach(target), verdict)
@@ -135,8 +138,9 @@ def _short(figure: float | None) -> str:
 def filled_in(text: str) -> str:
     """The text of a page with the tables of what is kept, where it has a place for them."""
     from .agents.tables import calls_table, sums_table
+    from .engines import costs_table
 
-    before, after, agents, held = (Results.load(KEPT / f"{name}.json") for name in _KEPT_AS)
+    before, after, agents, held, engines = (Results.load(KEPT / f"{name}.json") for name in _KEPT_AS)
     tables = {
         "before": figures_table(before, box.MARKDOWN),
         "after": figures_table(after, box.MARKDOWN),
@@ -145,6 +149,8 @@ def filled_in(text: str) -> str:
         "calls": calls_table(agents, box.MARKDOWN),
         "sums": sums_table(agents, box.MARKDOWN),
         "targets": targets_table(agents, box.MARKDOWN),
+        "engines": figures_table(engines, box.MARKDOWN),
+        "costs": costs_table(engines),
         "held": _one_by_one(held.figures.get(targets.HELD, {})),
     }
     for name, table in tables.items():

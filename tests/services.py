@@ -196,13 +196,15 @@ class PostgresServer:
 
 
 class RedisServer:
-    """A Redis server on a free loopback port that keeps nothing on disk."""
+    """A Redis server on a free loopback port that keeps nothing on disk, or all that it has answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         binary = shutil.which("redis-server")
         if binary is None:
             unavailable("Redis is not installed: on Debian, `apt-get install redis-server`")
-        self._command = [binary, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._directory = tempfile.mkdtemp(prefix="backburner-redis-")
+        self._command = [binary, "--bind", "127.0.0.1", "--save", "", "--dir", self._directory]
+        self._command += ["--appendonly", "yes" if durable else "no", "--appendfsync", "always"]
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}"
@@ -240,6 +242,7 @@ class RedisServer:
             self._process.wait(30)
             running.discard(self._process.pid)
             self._process = None
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class RabbitServer:
@@ -274,6 +277,11 @@ class RabbitServer:
             # One thread of Erlang, that sleeps when there is nothing to do: it starts with less work.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
         }
+
+    @property
+    def pid(self) -> int:
+        """The number of its main process."""
+        return self._processes[-1].pid
 
     def start(self) -> None:
         """Start the server and return when it accepts connections."""

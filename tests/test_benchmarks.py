@@ -30,6 +30,25 @@ def test_the_benchmark_beside_peers_runs_and_keeps_what_it_found(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_the_benchmark_of_engines_runs_beside_the_bare_queue(tmp_path: Path) -> None:
+    contenders = (
+        *(targets.bare("Dramatiq", "Redis", keeps) for keeps in targets.KEEPS),
+        *(targets.bare("Celery", "Redis", keeps) for keeps in targets.KEEPS),
+        targets.own("celery", "Redis", "SQLite"),
+        targets.own("local", "", "SQLite"),
+    )
+    small = {"BENCHMARK_TASKS": "20", "BENCHMARK_ROUNDS": "1", "BENCHMARK_ONLY": ";".join(contenders)}
+    command = [sys.executable, "-m", "benchmarks", "engines", "--save", str(tmp_path / "found.json")]
+    said = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **small}, capture_output=True, text=True, check=True
+    )
+    assert "bare: Celery Redis" in said.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["left_out"] == {}
+    assert found["figures"].keys() == set(contenders)
+
+
+@pytest.mark.slow
 def test_the_benchmark_of_agents_runs_behind_hosts_with_and_without_tasks(tmp_path: Path) -> None:
     small = {
         "BENCHMARK_SCALE": "600",

@@ -15,16 +15,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from tests.interop.environment import Unavailable, python
-from tests.services import PostgresServer, RedisServer
+from tests.services import PostgresServer, RabbitServer, RedisServer
 
 from ..report import Results
 from ..targets import BARE, HUEY, PGQUEUER, POOL, POSTGRES, SQLITE
@@ -57,7 +58,12 @@ ENTRIES = (
     Entry(POOL, "process_pool"),
 )
 
-SERVERS = {"redis": RedisServer, "postgresql": PostgresServer}
+SERVERS: dict[str, Callable[[], PostgresServer | RabbitServer | RedisServer]] = {
+    "redis": RedisServer,
+    "postgresql": PostgresServer,
+    "rabbitmq": RabbitServer,
+    "durable redis": partial(RedisServer, durable=True),
+}
 
 Figures = dict[str, float]
 
@@ -66,14 +72,16 @@ Figures = dict[str, float]
 class Service:
     """A service that contenders work on; each gets a place of its own there."""
 
-    server: RedisServer | PostgresServer
+    server: PostgresServer | RabbitServer | RedisServer
 
     def place(self, number: int) -> str:
         if isinstance(self.server, PostgresServer):
             with psycopg.connect(self.server.url, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE contender_{number}")
             return self.server.url.rpartition("/")[0] + f"/contender_{number}"
-        return f"{self.server.url}/{number}"
+        if isinstance(self.server, RedisServer):
+            return f"{self.server.url}/{number % 16}"
+        return self.server.url
 
 
 def main() -> Results:
@@ -96,7 +104,10 @@ def in_rounds(one_round: Callable[[], Results]) -> Results:
 
 def one_round() -> Results:
     results = Results()
-    with services(*SERVERS) as there, tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder:
+    with (
+        services("redis", "postgresql") as there,
+        tempfile.TemporaryDirectory(prefix="backburner-bench-") as folder,
+    ):
         for number, entry in enumerate(ENTRIES):
             if not takes_part(entry.title):
                 continue
@@ -146,17 +157,25 @@ def _place(entry: Entry, number: int, there: dict[str, Service], folder: str) ->
 def run(entry: Entry, place: str, folder: str, there: dict[str, Service]) -> Figures:
     """Raises Unavailable and SubprocessError."""
     interpreter = str(python(entry.environment)) if entry.environment else sys.executable
-    service = [str(there[entry.on].server.pid)] if entry.on in there else []
+    pids = [there[entry.on].server.pid] if entry.on in there else []
+    return run_program(CONTENDERS / f"{entry.program}.py", place, folder, pids, interpreter)
+
+
+def run_program(
+    program: Path, place: str, folder: str, pids: Sequence[int], interpreter: str = sys.executable
+) -> Figures:
+    """What a contender finds, on services with these processes. Raises Unavailable and SubprocessError."""
+    paths = [str(program.parent), str(CONTENDERS), os.environ.get("PYTHONPATH")]
     own = {
         RUN: secrets.token_hex(8),
-        SERVICES: " ".join(service),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(CONTENDERS), os.environ.get("PYTHONPATH")])),
+        SERVICES: " ".join(map(str, pids)),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "XDG_STATE_HOME": folder,
     }
     with tempfile.TemporaryFile("w+") as said, ended_afterwards(own[RUN]):
         try:
-            program = subprocess.run(
-                [interpreter, str(CONTENDERS / f"{entry.program}.py"), place, str(tasks())],
+            done = subprocess.run(
+                [interpreter, str(program), place, str(tasks())],
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
@@ -167,7 +186,7 @@ def run(entry: Entry, place: str, folder: str, there: dict[str, Service]) -> Fig
         except subprocess.CalledProcessError as error:
             said.seek(0)
             raise Unavailable(said.read()[-2000:]) from error
-    figures: Figures = json.loads(program.stdout.splitlines()[-1])
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

@@ -36,7 +36,7 @@ def main() -> None:
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:
-        watch = NamedWatch(store.watch(), 0, queue, unread)
+        watch = NamedWatch(store.watch(steering=True), 0, queue, unread)
         source = NamedTasks(store, queue, settings.limits.of_running, watch, tell)
         supervisor_id = f"sup_{secrets.token_hex(4)}_{secrets.token_hex(4)}"
         supervisor = Supervisor(store, settings, Path(settings.data_dir), supervisor_id, source, watch)

@@ -49,6 +49,8 @@ class HandOutStore(Protocol):
     ) -> list[Task]:
         """Tasks that are ready in these queues and were not handed out for their next attempt, best first.
 
+        A new task that is `handed_to` an engine is handed out by its submitter.
+
         They count as handed out now, with no job, so that no other process hands them out as well. With
         `task_ids`, only those of them; `but_not` are left for later.
         """

@@ -72,10 +72,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Workers of one queue that want a task each."""
+    """Workers of one queue that want a task each; or one that wants the task that is named.
+
+    Of the wishes of a turn all name their task or none does, and where they do nothing is submitted.
+    """
 
     queue: str
     workers: Sequence[str]
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +291,7 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
     ) -> Turn:
         """As `report_all`, then `submit` for each with its `queue_cap`, then `claim`, all in one commit.
 
+        For a wish that names its task, `claim_task`.
         `watch`, of the same store, need not hear of it: the turn says it.
         """
         ...
@@ -355,7 +360,9 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
 
     # the store itself
 
-    def watch(self) -> Watch: ...
+    def watch(self, *, steering: bool = False) -> Watch:
+        """Hear what changes. With `steering` only what is for the holders of tasks, at least."""
+        ...
 
     def secret(self) -> bytes:
         """A random key that was made with the store: it signs cursors and artifact links."""

@@ -188,7 +188,7 @@ class NewTask:
     guess is in neither. `answers` is what the client said to the tool's `ask_first`, before there was
     a task. `meta` is the caller's own. `limits` are those that its tool has for all its tasks, and
     `concurrency_key` says with which others this one counts. `webhooks_json` says who is told of the end:
-    see webhooks/hooks.py.
+    see webhooks/hooks.py. `handed_to` names the engine to whose queue its submitter gives it right away.
     """
 
     task_id: str
@@ -221,6 +221,7 @@ class NewTask:
     limits: ToolLimits | None = None
     concurrency_key: str = ""
     webhooks_json: str | None = None
+    handed_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

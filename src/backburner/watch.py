@@ -8,6 +8,12 @@ from typing import Protocol
 #: must look: it was cancelled or answered) and `queue:<name>` (a task can be claimed there). `*` means that
 #: anything may have changed.
 ANYTHING = "*"
+STEER = "steer:"
+
+
+def of_steering(topics: set[str]) -> set[str]:
+    """What a watch hears that is for the holders of tasks alone."""
+    return {topic for topic in topics if topic.startswith(STEER) or topic == ANYTHING}
 
 
 class Watch(Protocol):

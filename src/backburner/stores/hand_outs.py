@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ..hand_out import HandOut
 from ..lifecycle import State
 from ..task import Task
-from . import tasks, working
+from . import rows, working
 from .rows import by_name
 from .transaction import Transaction
 
@@ -21,17 +21,18 @@ def begin(
     limit: int,
 ) -> list[Task]:
     working.make_ready(tx, tx.one("next_ready_at"))
-    found: list[str] = []
     most = limit + len(but_not)
-    for queue in queues:
-        for task_id in [None] if task_ids is None else task_ids:
-            rows = tx.all("to_hand_out", queue=queue, task_id=task_id, limit=most, now=tx.now)
-            found += [row["task_id"] for row in rows if row["task_id"] not in but_not]
-    begun = []
-    for ready in found[:limit]:
-        if tx.one("begin_hand_out", task_id=ready, engine=engine, now=tx.now) is not None:
-            begun.append(tasks.get(tx, ready, None))
-    return begun
+    looks = [
+        tx.ask("to_hand_out", queue=queue, task_id=task_id, limit=most, now=tx.now)
+        for queue in queues
+        for task_id in ([None] if task_ids is None else task_ids)
+    ]
+    ready = [row["task_id"] for look in looks for row in look.fetchall()]
+    found = [task_id for task_id in ready if task_id not in but_not][:limit]
+    begins = [tx.ask("begin_hand_out", task_id=task_id, engine=engine, now=tx.now) for task_id in found]
+    begun = [row["task_id"] for begin in begins if (row := begin.fetchone()) is not None]
+    asked = [tx.ask("get_task", task_id=task_id) for task_id in begun]
+    return [rows.task(row) for answer in asked if (row := answer.fetchone()) is not None]
 
 
 def handed_out(tx: Transaction, jobs: Mapping[str, str]) -> None:

@@ -15,11 +15,11 @@ from ..clock import Clock
 from ..config import without_password
 from ..errors import StoreError, StoreTooNew
 from ..store import StoreSize
-from ..watch import ANYTHING, Watch
+from ..watch import ANYTHING, Watch, of_steering
 from .postgres_connection import BoundedConnection, DatabaseClock, ServerIsSilent, driver_conninfo, prepare
 from .postgres_errors import from_postgres
 from .postgres_pipeline import Pipeline
-from .postgres_watch import ListeningWatch
+from .postgres_watch import CHANNEL, STEERING_CHANNEL, ListeningWatch
 from .sql_store import SqlStore
 from .statements import migrations, statements
 from .transaction import UNFIT, GroupCommit, Job, Transaction, Undone, run_jobs
@@ -206,7 +206,9 @@ class PostgresStore(SqlStore):
             pipeline.execute("BEGIN", {})
             run_jobs(tx, jobs)
             if tx.topics:
-                tx.run("notify", topics=_notice(tx.topics))
+                tx.run("notify", channel=CHANNEL, topics=_notice(tx.topics))
+            if steering := of_steering(tx.topics):
+                tx.run("notify", channel=STEERING_CHANNEL, topics=_notice(steering))
             pipeline.execute("COMMIT", {})
             try:
                 pipeline.settle()
@@ -237,10 +239,11 @@ class PostgresStore(SqlStore):
 
     # -- waking up
 
-    def watch(self) -> Watch:
+    def watch(self, *, steering: bool = False) -> Watch:
         """Hear NOTIFY on a connection of its own; after a lost connection, anything may have changed."""
         try:
-            return ListeningWatch(lambda: self._connect(autocommit=True))
+            channel = STEERING_CHANNEL if steering else CHANNEL
+            return ListeningWatch(lambda: self._connect(autocommit=True), channel)
         except psycopg.Error as error:
             raise self._as_store_error(error) from error
 

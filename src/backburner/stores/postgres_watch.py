@@ -13,7 +13,8 @@ import psycopg
 
 from ..watch import ANYTHING
 
-CHANNEL = "backburner"
+#: All that changes, and what is for the holders of tasks alone.
+CHANNEL, STEERING_CHANNEL = "backburner", "backburner_steering"
 _PAUSE_S = 0.2
 
 _Connection = psycopg.Connection[Any]
@@ -26,9 +27,10 @@ class ListeningWatch:
     anything may have changed.
     """
 
-    def __init__(self, connect: Callable[[], _Connection]) -> None:
+    def __init__(self, connect: Callable[[], _Connection], channel: str = CHANNEL) -> None:
         """Raises psycopg.Error."""
         self._connect = connect
+        self._channel = channel
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -41,7 +43,7 @@ class ListeningWatch:
     def _listening(self) -> _Connection:
         connection = self._connect()
         try:
-            connection.execute(f"LISTEN {CHANNEL}")
+            connection.execute(f"LISTEN {self._channel}")
         except BaseException:
             connection.close()
             raise

@@ -61,7 +61,7 @@ class SqlStore(ABC):
         """Run `work` in a transaction that may be shared with other callers; it is whole or not at all."""
 
     @abstractmethod
-    def watch(self) -> Watch: ...
+    def watch(self, *, steering: bool = False) -> Watch: ...
 
     @abstractmethod
     def secret(self) -> bytes: ...
@@ -242,7 +242,8 @@ class SqlStore(ABC):
         return self._write(lambda tx: hand_outs.begin(tx, engine, queues, task_ids, but_not, limit))
 
     def handed_out(self, jobs: Mapping[str, str]) -> None:
-        self._write(lambda tx: hand_outs.handed_out(tx, jobs))
+        # A name that a power cut takes is a job of which nothing is known.
+        self._write(lambda tx: hand_outs.handed_out(tx, jobs), durable=False)
 
     def not_handed_out(self, task_ids: Sequence[str], problem: str, again_in_ms: int) -> None:
         self._write(lambda tx: hand_outs.not_handed_out(tx, task_ids, problem, again_in_ms))

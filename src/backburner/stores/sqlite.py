@@ -296,10 +296,10 @@ class SqliteStore(SqlStore):
 
     # -- waking up
 
-    def watch(self) -> Watch:
+    def watch(self, *, steering: bool = False) -> Watch:
         self._check_open()
         try:
-            return self._sockets.listen()
+            return self._sockets.listen(steering=steering)
         except OSError:
             return polling_watch(self._connect())
 

@@ -102,6 +102,10 @@ def kept(
     limiting.submitted(tx, new, seq)
     if begun.worker is None:
         tx.topics.add(f"queue:{new.queue}")
+        if new.handed_to:
+            tx.later(
+                "insert_hand_out", task_id=new.task_id, engine=new.handed_to, queue=new.queue, now=tx.now
+            )
     return Submission(as_submitted(new, seq, leased), created=True, position=begun.ahead + 1)
 
 

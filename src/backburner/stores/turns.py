@@ -29,6 +29,9 @@ def take(
     A new task that finds nothing before it in its queue is written once, as leased, and not queued first;
     but where limits may hold one of them, all are claimed.
     """
+    if any(wish.task_id is not None for wish in wishes):
+        assert not submissions, "who is told what to take is handed nothing in"
+        return _take_named(tx, reports, wishes, limits)
     locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
     waiting = tasks.count_waiting(lengths)
     # Where owners take turns, what ends now counts as under way: else one worker would never change owners.
@@ -68,6 +71,21 @@ def take(
     kept = [None if isinstance(one, BackburnerError) else one for one in submitted]
     granted = [leases[wish.queue] for wish in wishes]
     return Turn(lost, kept, granted, frozenset(tx.topics), working.in_ms(tx, next_due))
+
+
+def _take_named(tx: Transaction, reports: working.Reports, wishes: Sequence[Wish], limits: Limits) -> Turn:
+    """As `report_all`, then `claim_task` for each wish, in few round trips."""
+    locked, due = working.lock(tx, reports), tx.ask("next_ready_at")
+    looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
+    lost = working.report_all(tx, reports, locked)
+    if working.make_ready(tx, due.fetchone()):
+        looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
+    leases = [
+        working.take_named(tx, found.fetchone(), wish.workers[0], limits)
+        for wish, found in zip(wishes, looked, strict=True)
+    ]
+    tx.flush()
+    return Turn(lost, [], leases, frozenset(tx.topics))
 
 
 def _kept(tx: Transaction, begun: _Begun, leases: dict[str, list[Lease]]) -> Submission | BackburnerError:

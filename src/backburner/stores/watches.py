@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..folders import make_private
-from ..watch import ANYTHING, Watch
+from ..watch import ANYTHING, Watch, of_steering
 
 #: Small enough that what a listener has not read yet fits into what one sender may have under way.
 _LARGEST = 8_000
 _POLL_S = 0.2
+#: How the names of those begin who hear only what is for the holders of tasks.
+_STEERING = "steer-"
 #: Two changes of a folder may have the same time, so one that has just changed is read again.
 _TICK_NS = 20_000_000
 #: Linux keeps as few as ten unread datagrams; from so many on, some may have been lost.
@@ -103,9 +105,12 @@ class SocketFolder:
         """
         with self._lock, contextlib.suppress(OSError):
             knowing = known[0].name if known is not None and isinstance(known[0], SocketWatch) else None
-            message = _message(topics)
+            message, steering = _message(topics), of_steering(topics)
             for name in self._listeners():
-                if name != knowing:
+                if name.startswith(_STEERING):
+                    if steering:
+                        self._send(_message(steering), name)
+                elif name != knowing:
                     self._send(message, name)
                 elif known is not None and not topics <= known[1]:
                     self._send(_message(topics - known[1]), name)
@@ -147,13 +152,13 @@ class SocketFolder:
             raise
         return sender
 
-    def listen(self) -> SocketWatch:
+    def listen(self, *, steering: bool = False) -> SocketWatch:
         """Raises OSError where sockets cannot be made, as on some network file systems."""
-        return SocketWatch(self)
+        return SocketWatch(self, _STEERING if steering else "")
 
-    def bind(self) -> tuple[socket.socket, Path]:
-        """A new socket in the folder, and where it is. Raises OSError."""
-        name = f"{os.getpid()}-{secrets.token_hex(4)}"
+    def bind(self, beginning: str) -> tuple[socket.socket, Path]:
+        """A new socket in the folder, whose name begins so, and where it is. Raises OSError."""
+        name = f"{beginning}{os.getpid()}-{secrets.token_hex(4)}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             listener.setblocking(False)
@@ -205,10 +210,11 @@ def _same_file(path: Path, fd: int) -> bool:
 class SocketWatch:
     """One listener in a SocketFolder. Its `fileno` stays the same when its socket is made anew."""
 
-    def __init__(self, folder: SocketFolder) -> None:
+    def __init__(self, folder: SocketFolder, beginning: str = "") -> None:
         """Raises OSError."""
         self._folder = folder
-        self._listener, self._path = folder.bind()
+        self._beginning = beginning
+        self._listener, self._path = folder.bind(beginning)
         self._poll = select.epoll()
         self._poll.register(self._listener, select.EPOLLIN)
 
@@ -244,7 +250,7 @@ class SocketWatch:
         if self._path.exists():
             return
         with contextlib.suppress(OSError):  # then it stays deaf until the next try
-            listener, path = self._folder.bind()
+            listener, path = self._folder.bind(self._beginning)
             self._poll.unregister(self._listener)
             self._listener.close()
             self._listener, self._path = listener, path

@@ -109,14 +109,19 @@ def _by_priority_and_age(row: Row) -> tuple[int, int]:
 
 def claim_task(tx: Transaction, task_id: str, worker: str, limits: Limits | None) -> Lease | None:
     make_ready(tx, tx.one("next_ready_at"))
-    row = tx.one("ready_task", task_id=task_id)
+    leases = take_named(tx, tx.one("ready_task", task_id=task_id), worker, limits)
+    return leases[0] if leases else None
+
+
+def take_named(tx: Transaction, row: Row | None, worker: str, limits: Limits | None) -> list[Lease]:
+    """Lease a task, of ready_task, that may start; else none."""
     if row is None:
-        return None
+        return []
     room = Room(tx, limits) if limits is not None and (limits or row["tool_said"] is not None) else None
-    lease = _lease(tx, row, worker) if room is None or room.lets_start(row) else None
+    leases = [_lease(tx, row, worker)] if room is None or room.lets_start(row) else []
     if room is not None:
         room.pass_on()
-    return lease
+    return leases
 
 
 def make_ready(tx: Transaction, due: Row | None) -> list[str]:

@@ -40,8 +40,6 @@ class CeleryQueue:
         jobs = {task.task_id: f"{task.task_id}:{secrets.token_hex(4)}" for task in tasks}
 
         def send(producer: Producer) -> None:
-            # An answer shows that the connection lives and the queue is there; messages are not confirmed.
-            self._waiting(tasks[0].queue, producer)
             for task in tasks:
                 self._celery.send_task(
                     RUN_TASK,
@@ -52,6 +50,9 @@ class CeleryQueue:
                     producer=producer,
                     retry=False,
                 )
+            if not self._settings.is_redis:  # that answers each of them
+                # Messages are not confirmed, but an answer that comes after them shows that they have come.
+                self._waiting(tasks[0].queue, producer)
 
         self._connected(send)
         return jobs

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pika.exceptions
 import redis
-from dramatiq import Middleware
+from dramatiq import Message, Middleware
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -15,6 +15,8 @@ from redis.retry import Retry
 from ...config import DramatiqSettings
 from ..outside.broker_messages import ANSWER_S, TOP_LEVEL
 from .redis_levels import LeveledRedisBroker
+
+T = TypeVar("T")
 
 
 def make_broker(
@@ -44,14 +46,34 @@ class LeveledRabbitmqBroker(RabbitmqBroker):
             server.socket_timeout = server.stack_timeout = server.blocked_connection_timeout = ANSWER_S
             server.virtual_host = server.virtual_host or "/"  # `amqp://host//` is how Celery writes that
 
+    def enqueue_all(self, messages: Sequence[Message[Any]]) -> None:
+        """Send messages of one queue. An answer that comes after them shows that they have come."""
+
+        def send() -> None:
+            for message in messages:
+                self.enqueue(message)
+            self._ready(messages[0].queue_name)
+
+        self._twice(send, messages[0].queue_name)
+
     def waiting(self, queue_name: str) -> int:
         """How many messages of a queue no worker has. A queue that was removed is made again."""
-        try:
-            return self._ready(queue_name)
-        except pika.exceptions.AMQPError:
-            del self.connection  # the server may have ended an idle one
+
+        def ask() -> int:
+            self.declare_queue(queue_name, ensure=True)
             return self._ready(queue_name)
 
+        return self._twice(ask, queue_name)
+
+    def _twice(self, do: Callable[[], T], queue_name: str) -> T:
+        """What it gives, at once or on a new connection: the server may have ended an idle one."""
+        try:
+            return do()
+        except pika.exceptions.AMQPError:
+            del self.connection
+            self.queues_pending.add(queue_name)
+            return do()
+
     def _ready(self, queue_name: str) -> int:
-        found: Any = self.get_queue_message_counts(queue_name)
-        return int(found[0])
+        found: Any = self.channel.queue_declare(queue_name, passive=True)
+        return int(found.method.message_count)

@@ -33,10 +33,7 @@ class DramatiqQueue:
 
     def hand_out(self, tasks: Sequence[Task]) -> Mapping[str, str]:
         with answering(self._settings, _TROUBLE):
-            # An answer shows that the connection lives and the queue is there; messages are not confirmed.
-            self._waiting(tasks[0].queue)
-            for task in tasks:
-                self._broker.enqueue(self._message(task))
+            self._broker.enqueue_all([self._message(task) for task in tasks])
         return {task.task_id: "" for task in tasks}
 
     def _message(self, task: Task) -> Message[None]:

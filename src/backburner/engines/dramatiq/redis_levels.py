@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import redis
@@ -35,6 +35,10 @@ class LeveledRedisBroker(RedisBroker):
         message = message.copy(options={"redis_message_id": key})
         self.do_enqueue(list_of(message), key, message.encode())
         return message
+
+    def enqueue_all(self, messages: Sequence[Message[Any]]) -> None:
+        for message in messages:
+            self.enqueue(message)
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
         if q_name(queue_name) != queue_name:

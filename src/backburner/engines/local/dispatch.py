@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ...clock import Clock
@@ -44,7 +45,9 @@ class Dispatch:
         clock: Clock,
         settings: Settings,
         tasks_folder: Path,
+        ended: Callable[[str], object],
     ) -> None:
+        """`ended` is called with each task whose attempt is over, before that is written."""
         self._workers = workers
         self._batch = batch
         self._timers = timers
@@ -53,6 +56,7 @@ class Dispatch:
         self._artifacts = artifacts
         self._clock = clock
         self._tasks_folder = tasks_folder
+        self._ended = ended
         self._limits = settings.limits
         self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
         self._ask_grace_ms = int(settings.supervisor.ask_grace_s * 1000)
@@ -201,6 +205,7 @@ class Dispatch:
         """The attempt is over, and off its worker's hands. The worker can begin with its next one."""
         worker.part_from(attempt)
         attempt.over = True
+        self._ended(attempt.lease.task_id)
         self.idle_since = self._clock.steady_ms()
         if not attempt.is_lost:
             attempt.log.end(self._clock.now_ms())

@@ -83,7 +83,7 @@ class Supervisor:
         )
         artifacts = ArtifactKeeping(open_artifacts(settings.artifacts, folder), self._selector)
         self._dispatch = dispatch = Dispatch(
-            workers, batch, timers, pace, removal, artifacts, clock, settings, folder
+            workers, batch, timers, pace, removal, artifacts, clock, settings, folder, source.ended
         )
         workers.report_to(dispatch)
         self._oversight = Oversight(workers, dispatch, batch, timers, settings, folder)
@@ -183,7 +183,11 @@ class Supervisor:
             self._intake.decline()
             self._handed_in, self._wishes = [], []
         if self._timers.due("write", now) or self._handed_in or self._wishes:
-            more_follows = self._is_in_flow(now) or any(worker.backlog for worker in self._workers)
+            more_follows = (
+                self._is_in_flow(now)
+                or self._source.is_in_flow
+                or any(worker.backlog for worker in self._workers)
+            )
             self._batch.write(now, more_follows=more_follows)
 
     def _is_in_flow(self, now: int) -> bool:

@@ -50,6 +50,15 @@ class WorkSource(Protocol):
         """Write all of it in one commit, and lease the best tasks that are ready; see `Store.take_turn`."""
         ...
 
+    def ended(self, task_id: str) -> None:
+        """An attempt of it is over for its worker, who is free. It is written soon, or not ours any more."""
+        ...
+
+    @property
+    def is_in_flow(self) -> bool:
+        """Whether work comes in so quickly that what ends meanwhile may wait for it, to share its commit."""
+        ...
+
     def is_over(self, idle_ms: int) -> bool:
         """Whether a supervisor that has had nothing to do for so long may leave."""
         ...
@@ -78,6 +87,7 @@ class AllQueues:
     """
 
     takes_in = True
+    is_in_flow = False  # what is handed in says it
 
     def __init__(self, store: Store, settings: Settings, tenure: Tenure, watch: Watch) -> None:
         """`watch` is by which its supervisor hears: it need not be told what it writes itself."""
@@ -131,6 +141,8 @@ class AllQueues:
         limits = self._settings.limits.of_running
         return self._store.take_turn(reports, new, wishes, fair=fair, limits=limits, watch=self._watch)
 
+    def ended(self, task_id: str) -> None: ...
+
     def is_over(self, idle_ms: int) -> bool:
         idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
         if not idle_exit_ms or idle_ms < idle_exit_ms:
@@ -157,7 +169,13 @@ class Apart:
 
     takes_in = False
 
+    @property
+    def is_in_flow(self) -> bool:
+        return False
+
     def take_over(self) -> None: ...
+
+    def ended(self, task_id: str) -> None: ...
 
     def taken(self, queue: str) -> int:
         return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ...config import Settings
 from ...engine import Engine
@@ -28,13 +30,22 @@ class WithOutside:
     name = "outside"
 
     def __init__(
-        self, local: Engine, settings: Settings, make_rounds: Callable[[], Mapping[str, Rounds]]
+        self,
+        local: Engine,
+        settings: Settings,
+        make_rounds: Callable[[], Mapping[str, Rounds]],
+        take_back: Callable[[Sequence[str]], None],
     ) -> None:
-        """`make_rounds` gives those of each engine; it may raise EngineError, and is called off the loop."""
+        """`make_rounds` gives those of each engine; it may raise EngineError, and is called off the loop.
+
+        `take_back` is the store's.
+        """
         self._local = local
         self._settings = settings
         self._make_rounds = make_rounds
-        self._waiting: dict[str, str] = {}  # the queue of each task
+        self._take_back = take_back
+        self._waiting: list[Task] = []
+        self._begun: set[str] = set()  # those that count as handed out since they were submitted
         self._guard = threading.Lock()
         self._bell = threading.Event()
         self._over = False
@@ -44,15 +55,29 @@ class WithOutside:
         self._local.start()
 
     def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return self._local.keep(new, queue_cap)
+        return self._kept(self._local.keep(self._handed_out(new), queue_cap))
 
     async def keep_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return await self._local.keep_soon(new, queue_cap)
+        return self._kept(await self._local.keep_soon(self._handed_out(new), queue_cap))
+
+    def _handed_out(self, new: NewTask) -> NewTask:
+        """It counts as handed out with the commit that keeps it: that saves another one."""
+        engine = self._settings.engine_of(new.queue)
+        outside = engine in self._settings.outside_engines
+        return dataclasses.replace(new, handed_to=engine) if outside else new
+
+    def _kept(self, submission: Submission | None) -> Submission | None:
+        if submission is not None and submission.created and self._is_outside(submission.task):
+            self._begun.add(submission.task.task_id)
+        return submission
+
+    def _is_outside(self, task: Task) -> bool:
+        return self._settings.engine_of(task.queue) in self._settings.outside_engines
 
     def submit(self, task: Task) -> None:
-        if self._settings.engine_of(task.queue) in self._settings.outside_engines:
+        if self._is_outside(task):
             with self._guard:
-                self._waiting[task.task_id] = task.queue
+                self._waiting.append(task)
                 if self._thread is None and not self._over:
                     self._thread = threading.Thread(
                         target=self._hand_out, name="backburner-hand-out", daemon=True
@@ -72,25 +97,24 @@ class WithOutside:
     def _hand_out(self) -> None:
         """All that came meanwhile is handed out together. What goes wrong here, the supervisor does later."""
         rounds: Mapping[str, Rounds] = {}
-        while True:
+        over = False
+        while not over:
             self._bell.wait()
             self._bell.clear()
             with self._guard:
-                waiting, self._waiting = self._waiting, {}
+                waiting, self._waiting = self._waiting, []
                 over = self._over
             try:
                 rounds = rounds or self._make_rounds()
                 for engine, each in rounds.items():
-                    ids = [
-                        task_id
-                        for task_id, queue in waiting.items()
-                        if self._settings.engine_of(queue) == engine
-                    ]
-                    if ids:
-                        each.hand_out(ids)
+                    own = [task for task in waiting if self._settings.engine_of(task.queue) == engine]
+                    each.send([task for task in own if task.task_id in self._begun])
+                    if others := [task.task_id for task in own if task.task_id not in self._begun]:
+                        each.hand_out(others)
             except (BackburnerError, OSError) as error:
                 log.warning("%d tasks are kept, and handed out later: %s", len(waiting), error)
-            if over:
-                for each in rounds.values():
-                    each.close()
-                return
+                with contextlib.suppress(BackburnerError, OSError):
+                    self._take_back([task.task_id for task in waiting])
+            self._begun.difference_update(task.task_id for task in waiting)
+        for each in rounds.values():
+            each.close()

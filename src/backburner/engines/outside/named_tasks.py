@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import get_args
+from dataclasses import replace
 
 from ...limits import Limits
-from ...reports import Outcome
 from ...store import Lease, Store, Turn, Wish
 from ...watch import Watch
 from ..local.intake import HandedIn
 from ..local.leased_attempt import Report
 from ..local.work_source import Apart
+from ..local.write_batch import SHARE_COMMIT_MS
 
 _CHUNK = 1 << 16
-_OUTCOMES = get_args(Outcome)
 
 
 class NamedWatch:
@@ -79,33 +79,44 @@ class NamedTasks(Apart):
     def __init__(
         self, store: Store, queue: str, limits: Limits, watch: NamedWatch, tell: Callable[[str, bool], object]
     ) -> None:
-        """`tell` is called with each name, and whether it was claimed, when that is over."""
+        """`tell` is called with each name, and whether it was claimed, when that is over.
+
+        It need not be on disk then: until it is, the task is leased, and nobody else gets it.
+        """
         self.slots = {queue: 1}
         self._store = store
         self._limits = limits
         self._watch = watch
         self._tell = tell
+        self._told_at = 0.0
+
+    def ended(self, task_id: str) -> None:
+        self._told_at = time.monotonic()
+        self._tell(task_id, True)
+
+    @property
+    def is_in_flow(self) -> bool:
+        """Whether the next name came right after the last one's end."""
+        return bool(self._watch.names) and time.monotonic() - self._told_at <= SHARE_COMMIT_MS / 1000
 
     def take_turn(
         self, reports: Sequence[Report], handed_in: Sequence[HandedIn], wishes: Sequence[Wish]
     ) -> Turn:
-        lost = self._store.report_all(reports) if reports else []
-        for lease, changes in reports:
-            if lease in lost or any(isinstance(change, _OUTCOMES) for change in changes):
-                self._tell(lease.task_id, True)
-        return Turn(lost, [], [self._claim(wish.workers[0]) for wish in wishes])
-
-    def _claim(self, worker: str) -> list[Lease]:
-        """The next of those that are named and can be claimed."""
-        while self._watch.names:
+        """One wish at most, since there is one worker: it gets the next that is named and can be claimed."""
+        lost: Sequence[Lease] = []
+        while True:
+            wished = [replace(wish, task_id=self._watch.names[0]) for wish in wishes if self._watch.names]
+            if reports or wished:
+                turn = self._store.take_turn(reports, (), wished, limits=self._limits)
+                lost, reports = [*lost, *turn.lost], ()
+            if not wished:
+                return Turn(lost, [], [[] for _ in wishes])
             name = self._watch.names.popleft()
-            lease = self._store.claim_task(name, worker, self._limits)
-            if lease is not None:
-                return [lease]
+            if turn.leases[0]:
+                return Turn(lost, [], turn.leases)
             # Another has it, it is over, or a limit holds it: then it is sent again.
             self._store.take_back([name])
             self._tell(name, False)
-        return []
 
     def is_over(self, idle_ms: int) -> bool:
         return self._watch.ended and not self._watch.names

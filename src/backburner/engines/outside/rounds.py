@@ -12,7 +12,7 @@ from ...hand_out import HandOut
 from ...lifecycle import TERMINAL, State
 from ...reports import Failed, Logged
 from ...store import Store
-from ...task import LogLine, TaskError
+from ...task import LogLine, Task, TaskError
 from .queue import OutsideQueue, PartlyTaken, Sighting
 
 log = logging.getLogger("backburner.engine")
@@ -42,6 +42,11 @@ class Rounds:
         begun = self._store.begin_hand_out(
             self._outside.name, self._queues, task_ids=task_ids, but_not=but_not, limit=_AT_ONCE
         )
+        self.send(begun)
+        return len(begun)
+
+    def send(self, begun: Sequence[Task]) -> None:
+        """Give the queue tasks that count as handed out already. Raises StoreError."""
         for _, group in groupby(sorted(begun, key=lambda task: task.queue), key=lambda task: task.queue):
             tasks = list(group)
             try:
@@ -55,7 +60,6 @@ class Rounds:
             told = {task.task_id for task in tasks if task.waits_for is not None}
             if any(written.values()) or told:
                 self._store.handed_out(written)
-        return len(begun)
 
     def round(self) -> None:
         """Hand out all that is to be, and look after what is out. Raises EngineError and StoreError."""

@@ -21,6 +21,10 @@ ON CONFLICT (task_id) DO UPDATE SET
 WHERE hand_outs.attempt < excluded.attempt OR hand_outs.again_at <= :now
 RETURNING task_id;
 
+-- name: insert_hand_out
+-- Of a task that is new.
+INSERT INTO hand_outs (task_id, engine, queue, attempt, job, handed_at) VALUES (:task_id, :engine, :queue, 1, '', :now);
+
 -- name: handed_out
 UPDATE hand_outs SET job = :job, problem = NULL WHERE task_id = :task_id AND again_at IS NULL;
 

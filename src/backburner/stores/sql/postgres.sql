@@ -33,7 +33,7 @@ WHERE datname = current_database() AND usename = current_user AND application_na
   AND clock_timestamp() - state_change > interval '5 seconds';
 
 -- name: notify
-SELECT pg_notify('backburner', :topics);
+SELECT pg_notify(:channel, :topics);
 
 -- name: lock_counted
 -- Fair claims, and those under limits, count what others hold, so they take turns.

@@ -27,6 +27,14 @@ class HandingOut(WithWork):
         assert {each.task_id: each.attempt for each in store.hand_outs("celery")} == {low: 1, high: 2}
         assert store.hand_outs("dramatiq") == []
 
+    def test_a_new_task_may_count_as_handed_out_by_its_submitter(self, store: Store, work: Work) -> None:
+        task_id = work.queued(handed_to="celery")
+        assert store.begin_hand_out(*HERE) == []
+        (out,) = store.hand_outs("celery")
+        assert (out.task_id, out.attempt, out.job, out.waits) == (task_id, 1, "", True)
+        store.take_back([task_id])
+        assert [task.task_id for task in store.begin_hand_out(*HERE)] == [task_id]
+
     def test_only_those_that_are_named_are_handed_out(self, store: Store, work: Work) -> None:
         work.queued()
         wanted = work.queued()

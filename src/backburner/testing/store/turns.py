@@ -92,6 +92,19 @@ class Turns(WithWork):
         assert turn.ready_in_ms is not None
         assert 0 < turn.ready_in_ms <= 3000
 
+    def test_a_task_that_is_named_is_leased_in_the_turn_that_ends_another(
+        self, store: Store, work: Work
+    ) -> None:
+        lease = work.started()
+        work.queued(priority=5)
+        wanted = work.queued()
+        ended = (lease, [Succeeded("1")])
+        turn = store.take_turn([ended], (), [Wish(QUEUE, ["w1"], wanted), Wish(QUEUE, ["w2"], "tsk_nobody")])
+        assert [[each.task_id for each in leases] for leases in turn.leases] == [[wanted], []]
+        assert work.state(lease.task_id) is State.SUCCEEDED
+        again = store.take_turn((), (), [Wish(QUEUE, ["w3"], wanted)])
+        assert again.leases == [[]], "another has it"
+
     def test_others_hear_of_a_turn_and_who_took_it_is_told(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:

@@ -50,6 +50,15 @@ class Watching(WithWork, StoreTests):
         work.queued()
         assert hears(watch, f"queue:{QUEUE}")
 
+    def test_who_holds_tasks_can_hear_of_cancels_and_answers_alone(self, store: Store, work: Work) -> None:
+        watch = store.watch(steering=True)
+        try:
+            lease = work.started()
+            store.cancel(lease.task_id)
+            assert hears(watch, f"steer:{lease.task_id}")
+        finally:
+            watch.close()
+
     def test_each_kind_of_change_to_a_task_is_heard_of(self, store: Store, watch: Watch, work: Work) -> None:
         task_id = work.queued()
 
