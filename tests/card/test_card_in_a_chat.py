@@ -58,12 +58,11 @@ def test_a_call_is_seen_live_and_cancelled_and_the_model_has_called_once(chat: C
     expect(card.get_by_role("button", name="Cancel")).to_be_hidden()
     expect(card.locator("#result")).to_have_text("Its user cancelled it on the card.")
 
+    chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
     (update,) = chat.seen("ui/update-model-context")
     (block,) = update["params"]["content"]
-    assert (
-        block["text"]
-        == f"Task {result['_meta']['backburner/task']} (relax) was cancelled. Its user cancelled it on the card."
-    )
+    task_id = result["_meta"]["backburner/task"]
+    assert block["text"] == f"Task {task_id} (relax) was cancelled. Its user cancelled it on the card."
     assert chat.seen("ui/message") == []
     assert chat.model_calls == ["relax"]
     assert all(call["params"]["name"].startswith("backburner_card_") for call in chat.seen("tools/call"))

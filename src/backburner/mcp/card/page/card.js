@@ -113,8 +113,8 @@ function showProgress({ finished, state, percent, phase, message, words, positio
   else bar.setAttribute("aria-valuenow", Math.round(part));
   const queued = position ? `Number ${number(position)} in its queue` : words;
   const said = [phase, message].filter(Boolean).map(inLine).join(" · ");
-  at("words").textContent = state === "queued" ? inLine(queued) : said || (state === "running" ? "" : inLine(words));
-  if (state === "input_required") at("words").textContent = said || "It waits for an answer.";
+  const silent = state === "running" || state === "input_required"; // then the rest of the card says it
+  at("words").textContent = state === "queued" ? inLine(queued) : said || (silent ? "" : inLine(words));
 }
 
 /** What changes by itself between two looks. */
