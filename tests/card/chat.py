@@ -105,12 +105,12 @@ class Chat:
         self,
         name: str,
         arguments: dict[str, Any],
-        result: dict[str, Any],
+        result: dict[str, Any] | None,
         *,
         refuses: list[str] | None = None,
         **context: Any,
     ) -> None:
-        """The card of a call that was made before, as in a chat that is opened again."""
+        """The card of a call that was made before, as in a chat that is opened again; or one under way."""
         tool = self.tools[name]
         assert tool["_meta"]["ui"]["resourceUri"].startswith("ui://")
         self.page.evaluate(

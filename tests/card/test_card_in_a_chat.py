@@ -200,6 +200,25 @@ def test_a_chat_that_is_opened_again_shows_the_task_as_it_is_and_tells_nothing_t
             expect(of_bob.card.get_by_role("button", name="Cancel")).to_be_hidden()
 
 
+def test_a_host_that_waits_for_its_task_itself_has_a_live_card_which_leaves_the_telling_to_it(
+    chat: Chat, ann: Connection, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    inputs = {"stop_at": 40, "go_on": True, "gate": str(gate)}
+    call = {"name": "relax", "arguments": inputs, "task": {"ttl": 60_000}}
+    task_id = ann.ask("tools/call", call)["task"]["taskId"]
+    chat.show("relax", inputs, None)
+    expect(chat.card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "20")
+    gate.touch()
+    result = ann.ask("tasks/result", {"taskId": task_id})
+    chat.page.evaluate("result => chat.deliver(result)", result)
+    expect(chat.card.locator("#state")).to_have_text("Succeeded")
+    expect(chat.card.get_by_role("img", name="convergence.png")).to_be_visible()
+    called = {call["params"]["name"] for call in chat.seen("tools/call")}
+    assert called == {f"backburner_card_{verb}" for verb in ("find", "look", "file")}
+    assert chat.seen("ui/update-model-context") == []
+
+
 def test_a_host_that_refuses_has_told_nothing_and_a_message_begins_a_turn_if_that_is_set(
     open_chat: OpenChat, deployment: Deployment
 ) -> None:

@@ -16,8 +16,8 @@ from tests.mcp_server.harness import connect
 from tests.services import wait_until
 
 CARD = "ui://backburner/task-card.html"
-LOOK, CANCEL, ANSWER, FILE, TELL = (
-    f"backburner_card_{verb}" for verb in ("look", "cancel", "answer", "file", "tell")
+LOOK, FIND, CANCEL, ANSWER, FILE, TELL = (
+    f"backburner_card_{verb}" for verb in ("look", "find", "cancel", "answer", "file", "tell")
 )
 UNKNOWN = "tsk_" + "0" * 36
 
@@ -59,7 +59,7 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
             "hostile",
             "large",
         }
-        for name in (LOOK, CANCEL, ANSWER, FILE, TELL):
+        for name in (LOOK, FIND, CANCEL, ANSWER, FILE, TELL):
             assert listed[name]["_meta"] == {"ui": {"visibility": ["app"]}}
         assert "outputSchema" not in listed["typed"]
         (content,) = with_pages.ask("resources/read", {"uri": CARD})["contents"]
@@ -186,6 +186,21 @@ def test_another_s_task_and_its_files_are_as_unknown_as_one_that_never_was(url: 
     assert error_of(elsewhere)[0] == "artifact_not_found"
 
 
+def test_a_call_under_way_is_found_by_its_owner_with_its_inputs_alone(url: str, ann: Connection) -> None:
+    def found(server: Connection, **inputs: Any) -> Any:
+        return server.call(FIND, tool_name="relax", inputs=inputs)["structuredContent"]["task_id"]
+
+    task_id = ann.call("relax", stop_at=11)["_meta"]["backburner/task"]
+    with connected(url, token="bob") as bob:
+        assert [found(ann, stop_at=11), found(ann, stop_at=12), found(bob, stop_at=11)] == [
+            task_id,
+            None,
+            None,
+        ]
+    ann.call(CANCEL, task_id=task_id)
+    assert wait_until(lambda: found(ann, stop_at=11) is None)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -195,6 +210,7 @@ def test_another_s_task_and_its_files_are_as_unknown_as_one_that_never_was(url: 
         (FILE, {"task_id": UNKNOWN, "artifact_id": "a", "offset": -1}),
         (ANSWER, {"task_id": UNKNOWN, "answers": []}),
         (TELL, {"task_id": UNKNOWN, "extra": 1}),
+        (FIND, {"tool_name": "relax", "inputs": "x"}),
     ],
 )
 def test_what_a_page_asks_for_is_checked(ann: Connection, name: str, arguments: dict[str, Any]) -> None:

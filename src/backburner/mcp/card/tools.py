@@ -11,6 +11,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArtifactNotFound, ArtifactStorageError, BackburnerError, InvalidInputs
+from ...lifecycle import TERMINAL, State
 from ...service import TaskResult
 from ...task_request import log_seq
 from ..access import TaskAccess, present
@@ -31,30 +32,42 @@ from .describing import (
 if TYPE_CHECKING:
     from ...schema_check import SchemaCheck
 
-LOOK, CANCEL, ANSWER, FILE, TELL = (
+LOOK, FIND, CANCEL, ANSWER, FILE, TELL = (
     "backburner_card_look",
+    "backburner_card_find",
     "backburner_card_cancel",
     "backburner_card_answer",
     "backburner_card_file",
     "backburner_card_tell",
 )
+#: Among so many of the latest calls of a tool that are under way, one is looked for.
+_LOOKED_AT = 20
+_UNFINISHED = tuple(state for state in State if state not in (*TERMINAL, State.EXPIRED))
 #: So many bytes of a file are given at once: whole threes, so that pieces in base64 can be joined.
 _PIECE = 600_000
 
 _TEXT, _TASK = {"type": "string"}, {"task_id": {"type": "string", "maxLength": 100}}
 
 
-def _schema(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {**_TASK, **properties},
-        "required": ["task_id", *required],
+        "properties": properties,
+        "required": list(required),
         "additionalProperties": False,
     }
 
 
+def _schema(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    return _object({**_TASK, **properties}, "task_id", *required)
+
+
 _SCHEMAS: Mapping[str, tuple[str, dict[str, Any]]] = {
     LOOK: ("For the task card: how a task is, with the latest of its log", _schema(cursor=_TEXT)),
+    FIND: (
+        "For the task card: the task of a call that is under way",
+        _object({"tool_name": _TEXT, "inputs": {"type": "object"}}, "tool_name", "inputs"),
+    ),
     CANCEL: ("For the task card: stop a task", _schema()),
     ANSWER: (
         "For the task card: what its user says to the questions of a task",
@@ -78,6 +91,7 @@ class CardTools:
         self._access = access
         self._handlers: Mapping[str, Callable[..., Awaitable[dict[str, Any]]]] = {
             LOOK: self.look,
+            FIND: self.find,
             CANCEL: self.cancel,
             ANSWER: self.answer,
             FILE: self.file,
@@ -92,7 +106,7 @@ class CardTools:
             "name": name,
             "description": description,
             "inputSchema": schema,
-            "annotations": {"readOnlyHint": name in (LOOK, FILE), "openWorldHint": False},
+            "annotations": {"readOnlyHint": name in (LOOK, FIND, FILE), "openWorldHint": False},
             "_meta": {UI: {"visibility": ["app"]}},
         }
         return OwnTool(name, listed, partial(self._call, name), is_for=shows_pages)
@@ -143,6 +157,19 @@ class CardTools:
     def _title(self, tool_name: str) -> str:
         tools = self._access.app.tools
         return (tools.get(tool_name).title if tool_name in tools else "") or tool_name
+
+    async def find(self, tool_name: str, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The latest unfinished task of that call: for the card of a host that waits for its end itself."""
+        find = partial(self._find, tool_name, inputs, owner_of_request())
+        return {"task_id": await self._access.service.aio.run(find)}
+
+    def _find(self, tool_name: str, inputs: dict[str, Any], owner: str) -> str | None:
+        service = self._access.service
+        page = service.list(owner=owner, states=_UNFINISHED, tool_name=tool_name, limit=_LOOKED_AT)
+        for task in page.tasks:
+            if service.status(task.task_id, owner=owner).task.inputs == inputs:
+                return task.task_id
+        return None
 
     async def cancel(self, task_id: str) -> dict[str, Any]:
         await self._access.head(task_id)

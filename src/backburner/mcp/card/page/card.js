@@ -35,6 +35,7 @@ async function look() {
   clearTimeout(timer);
   try {
     const seen = await callTool("backburner_card_look", cursor ? { task_id: taskId, cursor } : { task_id: taskId });
+    if (seen.task_id !== taskId) return void (again = true); // meanwhile the host has named another
     failures = 0;
     quiet = isNews(seen) ? 0 : quiet + 1;
     show(seen);
@@ -230,7 +231,7 @@ const succeed = (result) => {
 };
 
 async function tell({ tells, attempt }) {
-  if (tells === "nothing" || toldAttempt === attempt) return;
+  if (tells === "nothing" || onlooker || toldAttempt === attempt) return;
   toldAttempt = attempt;
   try {
     const { tell: mine, whole, sentence } = await callTool("backburner_card_tell", { task_id: taskId });
@@ -258,22 +259,50 @@ async function tellModel(tells, whole, sentence) {
 // -- what the host says
 
 const TASK = /^tsk_[0-9A-Z]{36}$/;
+let answered = false; // whether the host has the answer to the call
+let onlooker = false; // whether the host has the task in hand itself, and so tells the model
 
 function begin(result) {
-  const named = [result._meta?.["backburner/task"], result.structuredContent?.data?.job_id].find((one) => TASK.test(one));
-  if (named) {
-    taskId = named;
-    look();
-    return;
-  }
+  answered = true;
+  clearTimeout(timer);
+  const handed = [result._meta?.["backburner/task"], result.structuredContent?.data?.job_id].find((one) => TASK.test(one));
+  const related = result._meta?.["io.modelcontextprotocol/related-task"]?.taskId;
+  onlooker = !handed;
+  if (handed || TASK.test(related)) turnTo(handed || related);
+  if (taskId) return void look();
   // There is no task: the call was refused, or answered at once.
-  const text = (result.content || []).filter((block) => block.type === "text").map((block) => block.text).join("\n");
-  const images = (result.content || []).filter((block) => block.type === "image").map((block) => ({ type: block.mimeType, data: block.data }));
+  const content = result.content || [];
+  const text = content.filter((block) => block.type === "text").map((block) => block.text).join("\n");
+  const images = content.filter((block) => block.type === "image").map((block) => ({ type: block.mimeType, data: block.data }));
   card.dataset.state = result.isError ? "failed" : "succeeded";
   at("state").textContent = result.isError ? "Failed" : "Succeeded";
   showOutcome({ text, images, failed: result.isError });
 }
 
+function turnTo(id) {
+  if (id === taskId) return;
+  [taskId, task, cursor, asked] = [id, null, null, ""];
+  known.clear();
+  at("files").replaceChildren();
+}
+
+/** The task of a call whose answer does not come: its host waits for the result itself, and says no id. */
+async function seek(inputs, ms) {
+  const tool = context.toolInfo?.tool?.name;
+  if (answered || taskId || ended || !tool) return;
+  if (!document.hidden) {
+    const found = await callTool("backburner_card_find", { tool_name: tool, inputs }).catch(() => ({}));
+    if (answered || taskId || ended) return;
+    if (TASK.test(found.task_id)) {
+      onlooker = true;
+      turnTo(found.task_id);
+      return void look();
+    }
+  }
+  setTimeout(seek, ms, inputs, Math.min(LATEST_MS, ms * 1.5));
+}
+
+hears.set("ui/notifications/tool-input", ({ arguments: inputs }) => setTimeout(seek, SOONEST_MS, inputs || {}, SOONEST_MS));
 hears.set("ui/notifications/tool-result", begin);
 hears.set("ui/notifications/tool-cancelled", ({ reason }) => {
   if (taskId) return;
