@@ -95,6 +95,18 @@ def ask(ctx: TaskContext) -> str:
     return f"{answer.action}: {sorted((answer.content or {}).items())}"
 
 
+@bb.tool
+def ask_with_link(ctx: TaskContext) -> str:
+    """Send its user to a page."""
+    link = {
+        "mode": "url",
+        "message": "Sign in, please",
+        "url": "https://elsewhere.test/",
+        "elicitationId": "1",
+    }
+    return str(ctx.request_all({"link": ("elicitation/create", link)})["link"]["action"])
+
+
 @bb.tool(ask_first={"user": ("May it begin?", None)})
 def asks_first(ctx: TaskContext) -> str:
     """Ask before the work begins."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from backburner.mcp.serving.token_file import hash_token
 from tests import services
@@ -22,6 +22,8 @@ _FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-breakpad"
 )
+# A loaded machine is slower than what Playwright waits for by itself.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,24 @@ def test_a_question_before_the_work_begins_is_asked_on_the_card_too(url: str, op
         expect(chat.card.locator("#result")).to_have_text("decline")
 
 
+def test_a_link_to_follow_is_opened_by_the_host_and_by_nobody_else(chat: Chat) -> None:
+    chat.call("ask_with_link")
+    expect(chat.card.locator(".asked")).to_have_text("Sign in, please")
+    expect(chat.card.locator(".question small")).to_have_text("https://elsewhere.test/")
+    chat.card.get_by_role("button", name="Open").click()
+    chat.card.get_by_role("button", name="Done").click()
+    expect(chat.card.locator("#result")).to_have_text("accept")
+    assert [link["params"] for link in chat.seen("ui/open-link")] == [{"url": "https://elsewhere.test/"}]
+
+
+def test_a_server_that_cannot_be_reached_is_asked_again_and_that_is_said(chat: Chat, ann: Connection) -> None:
+    chat.show("relax", {}, ann.call("relax", stop_at=8), refuses=["tools/call"])
+    expect(chat.card.locator("#note")).to_have_text("Its state cannot be had now: Denied")
+    chat.page.evaluate("chat.refuses = []")
+    expect(chat.card.locator("#state")).to_have_text("Running")
+    expect(chat.card.locator("#note")).to_be_hidden()
+
+
 def test_a_picture_is_shown_and_a_file_goes_to_the_user_by_way_of_the_host(chat: Chat) -> None:
     chat.call("relax", stop_at=3, go_on=True)
     card = chat.card

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from tests.card.chat import MEDIA_TYPE, UI, Connection, connected
 from tests.card.own_pages import OWN
 from tests.deployment import Deployment
-from tests.mcp_server.harness import connect
+from tests.mcp_server.harness import connect, deploy
 from tests.services import wait_until
 
 CARD = "ui://backburner/task-card.html"
@@ -56,6 +56,7 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
             "typed",
             "ask",
             "asks_first",
+            "ask_with_link",
             "hostile",
             "large",
         }
@@ -123,6 +124,21 @@ def test_a_tool_with_a_page_of_its_author_s_keeps_it(tmp_path: Path) -> None:
         assert page_of(host.tools()["table"]) == CARD
         assert host.tools()["by_app"]["_meta"]["ui"] == {"visibility": ["app"], "resourceUri": CARD}
         assert "backburner/task" in host.call("table")["_meta"]
+
+
+@pytest.mark.parametrize("kind", ["lowlevel", "fastmcp"])
+async def test_every_framework_serves_the_card_also_over_stdio(tmp_path: Path, kind: str) -> None:
+    pages = {UI: {"mimeTypes": [MEDIA_TYPE]}}
+    with deploy(tmp_path, kind) as made:
+        async with connect(made.stdio(), "2026", tasks=False, extensions=pages) as peer:
+            tools = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
+            assert [name for name in ("slow", "fast", "hold") if page_of(tools[name])] == ["slow"]
+            (content,) = (await peer.request("resources/read", {"uri": CARD}))["contents"]
+            assert content["mimeType"] == MEDIA_TYPE
+            task_id = (await peer.call("slow", {"n": 1}))["_meta"]["backburner/task"]
+            assert (await peer.tool(LOOK, task_id=task_id))["tool"] == "slow"
+            assert (await peer.tool("wait_for_task", task_id=task_id))["state"] == "succeeded"
+            assert (await peer.tool(LOOK, task_id=task_id))["outcome"]["text"] == "slow done n=1"
 
 
 def test_the_card_can_be_switched_off(deployment: Deployment) -> None:

@@ -69,7 +69,7 @@ document.addEventListener("visibilitychange", () => {
 new IntersectionObserver(([entry]) => {
   const before = inView;
   inView = entry.isIntersecting;
-  if (inView && !before && task && !task.finished) look();
+  if (inView && !before && !task?.finished) look();
 }).observe(card);
 
 // -- showing
@@ -242,7 +242,7 @@ async function tell({ tells, attempt }) {
 }
 
 async function tellModel(tells, whole, sentence) {
-  const blocks = (text) => [{ type: "text", text }];
+  const blocks = (text) => [{ type: "text", text }]; // a list in a message too: the specification's types have one, its prose not
   let text = sentence;
   try {
     await request("ui/update-model-context", { content: blocks(whole) }).then(succeed).catch((error) => {
