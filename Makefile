@@ -57,6 +57,7 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	command -v strace >/dev/null || missing="$$missing strace"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
 		|| missing="$$missing postgresql"; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	command -v ip >/dev/null || missing="$$missing iproute2"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	ls /usr/lib/rabbitmq/bin/rabbitmq-server >/dev/null 2>&1 || missing="$$missing rabbitmq-server"; \

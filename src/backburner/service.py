@@ -239,6 +239,13 @@ class TaskService:
         last = shown[-1].seq if shown else after
         return LogPage(shown, log_cursor(last), truncated=len(lines) > limit)
 
+    def last_logs(self, task_id: str, *, owner: str | None = LOCAL_OWNER, limit: int = 200) -> LogPage:
+        """The last lines of a log so far, and the cursor for what comes later."""
+        check_limit(limit, _MAX_LOG_PAGE)
+        self.head(task_id, owner=owner)
+        after = max(0, self.store.last_log_seq(task_id) - limit)
+        return self.logs(task_id, owner=owner, cursor=log_cursor(after), limit=_MAX_LOG_PAGE)
+
     def artifacts(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> Sequence[Artifact]:
         """The files that a task has made so far."""
         return self.store.artifacts(self.head(task_id, owner=owner).task_id)
@@ -291,6 +298,14 @@ class TaskService:
         limit = self.settings.limits.max_input_bytes
         checked = check_answers(task_id, self.store.input_requests(task_id), answers, longest_bytes=limit)
         return self._changed(self.store.answer(task_id, checked, owner))
+
+    def tell_model(self, task_id: str, told: bool = True, *, owner: str | None = LOCAL_OWNER) -> bool:
+        """Take it on to tell a model that a finished task is over; with `told` False, it could not be told.
+
+        Says whether the caller is the first. Raises NotFinished.
+        """
+        self.result(task_id, owner=owner)
+        return self.store.tell_model(task_id, told, owner)
 
     def wait(
         self,

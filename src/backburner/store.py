@@ -201,6 +201,10 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
 
     def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]: ...
 
+    def last_log_seq(self, task_id: str) -> int:
+        """The number of the last line of a task's log so far; 0 where there is none."""
+        ...
+
     def events(self, task_id: str) -> list[Event]: ...
 
     def attempts(self, task_id: str) -> list[Attempt]: ...
@@ -235,6 +239,13 @@ class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
 
     def answer(self, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None = None) -> Task:
         """Answer open questions: key to (action, content). Unknown and answered keys are passed over."""
+        ...
+
+    def tell_model(self, task_id: str, told: bool, owner: str | None = None) -> bool:
+        """Write into a task's trail that a model was told of its end, or was not after all.
+
+        Says whether that is news: False where the same was written last, since its latest attempt began.
+        """
         ...
 
     def retry(self, task_id: str, owner: str | None = None) -> Task:

@@ -75,7 +75,8 @@ class ToolSpec:
     or `on_cancel` the app's setting counts. `is_async` says whether it is an `async def`; None: whether
     `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in a
     minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
-    `max_running_per_key`, which is 1 if it is not said.
+    `max_running_per_key`, which is 1 if it is not said. Without `card` its calls are not shown on a card, in
+    chats that have them.
     """
 
     name: str
@@ -108,6 +109,7 @@ class ToolSpec:
     max_starts_per_minute: int | None = None
     concurrency_key: ConcurrencyKey | None = None
     max_running_per_key: int | None = None
+    card: bool = True
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

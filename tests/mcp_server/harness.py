@@ -101,10 +101,12 @@ async def connect(
     token: str | None = None,
     headers: Mapping[str, str] | None = None,
     check: bool = True,
+    extensions: Mapping[str, dict[str, Any]] | None = None,
 ) -> AsyncIterator[Peer]:
     """A client of `target`: an address of MCP, stdio parameters, or a server in this process."""
     version = "2026-07-28" if era == "2026" else "2025-11-25"
     wire = Wire(version)
+    declared = {**({TASKS: {}} if tasks else {}), **(extensions or {})}
     async with contextlib.AsyncExitStack() as stack:
         transport: Any = target
         if isinstance(target, StdioServerParameters):
@@ -120,7 +122,7 @@ async def connect(
         client = Client(
             transport,
             mode=version if era == "2026" else "legacy",
-            extensions=[advertise(TASKS)] if tasks else [],
+            extensions=[advertise(name, given) for name, given in declared.items()],
             elicitation_callback=elicit,
         )
         await stack.enter_async_context(client)

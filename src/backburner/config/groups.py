@@ -265,6 +265,17 @@ class McpSettings:
         "Whether to speak up in the chat when a task is over whose handle went there: `claude-channel` is for"
         " Claude Code (see notifications.md for what it asks of its user)",
     )
+    card: bool = setting(
+        True,
+        "Whether calls of slow tools are shown on a card, with progress, log and buttons, in chats of clients"
+        " that can show pages of servers (MCP Apps)",
+        example="false",
+    )
+    card_tells: Literal["context", "message", "nothing"] = setting(
+        "context",
+        "What a card tells the model when its task is over: `context` (its end and its result, for the next"
+        " turn), `message` (the same, and a message in the chat that begins a turn) or `nothing`",
+    )
     progress_silence_s: float = setting(30.0, "When a progress token that nobody uses is forgotten")
     kept_headers: tuple[str, ...] = setting(
         ("*",),

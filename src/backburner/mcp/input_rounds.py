@@ -22,6 +22,7 @@ from ..service import TaskStatus
 from ..task import Action, Answer, InputRequest
 from ..tools import ToolSpec
 from .access import TaskAccess
+from .pages import on_a_card
 from .request import RequestContext, arguments_of, declares, is_modern, missing_capability, owner_of_request
 
 _ELICITATION = types.ClientCapabilities(elicitation=types.ElicitationCapability())
@@ -70,7 +71,7 @@ class InputRounds:
         if all(question.key in checked for question in asked):
             return None, {key: Answer(action, content) for key, (action, content) in checked.items()}
         if not declares(ctx, _ELICITATION):
-            if spec.asks == "anyone":  # then the task asks
+            if spec.asks == "anyone" or on_a_card(ctx, spec, self._access.settings):  # then the task asks
                 return None, {}
             raise missing_capability({"elicitation": {}})
         return {"resultType": "input_required", "inputRequests": input_requests(asked)}, {}

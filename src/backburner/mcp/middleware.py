@@ -44,7 +44,7 @@ from .request import (
     validate,
 )
 from .resources import TaskResources
-from .server_dialect import Around, Handler, Method, OwnTool, SlowCall
+from .server_dialect import Around, Handler, Method, OwnTool, ServerDialect, SlowCall
 from .showing import CLIENT, Client
 from .slow_tools import SlowTools
 from .telling import REQUEST
@@ -80,8 +80,7 @@ class TaskMiddleware:
             CALL: self._call_tool,
             "completion/complete": self._complete_argument,
             "logging/setLevel": _set_level,
-            **TaskResources(self._access).around(),
-            **{method: around for dialect in self._dialects for method, around in dialect.around().items()},
+            **_nested(TaskResources(self._access), *self._dialects),
         }
 
     @property
@@ -172,7 +171,7 @@ class TaskMiddleware:
             # The server's own tools come first, since some clients try the first tool of a list.
             functions = (spec for spec in self._access.app.tools if spec.result_kind == "value")
             tools += (self._described(ctx, _listed_function(spec)) for spec in functions)
-            tools += (tool.listed for tool in self.own_tools.values())
+            tools += (tool.listed for tool in self.own_tools.values() if tool.is_for(ctx))
         return {**result, "tools": tools}
 
     def _described(self, ctx: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +208,8 @@ class TaskMiddleware:
     async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
         name = (ctx.params or {}).get("name")
         own = self._own_tools.get(name) if isinstance(name, str) else None
+        if own is not None and not own.is_for(ctx):
+            own = None
         if own is not None:
             await self._slow_tools.learn_all(ctx, call_next)
         if own is not None and own.offered():
@@ -264,6 +265,22 @@ def _about_this_call(result: HandlerResult) -> HandlerResult:
         return result
     others = {key: value for key, value in result["_meta"].items() if key not in _OF_A_CALL}
     return {**result, "_meta": others}
+
+
+def _nested(*parts: TaskResources | ServerDialect) -> dict[str, Around]:
+    """Who answers in place of the server: of several for one method, the later asks the earlier."""
+    nested: dict[str, Around] = {}
+    for part in parts:
+        for method, around in part.around().items():
+            nested[method] = _before(around, nested[method]) if method in nested else around
+    return nested
+
+
+def _before(outer: Around, inner: Around) -> Around:
+    async def answer(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        return await outer(ctx, lambda asked: inner(asked, call_next))
+
+    return answer
 
 
 def _noting(call_next: CallNext, theirs: list[Exception]) -> CallNext:

@@ -37,13 +37,14 @@ class Method:
 class OwnTool:
     """A tool that a dialect adds to the server's list, as it is listed, and who answers its calls.
 
-    As long as it is not `offered`, it is as if it were not there.
+    As long as it is not `offered`, it is as if it were not there; so it is always for a client it is not for.
     """
 
     name: str
     listed: dict[str, Any]
     answer: Callable[[RequestContext, dict[str, Any]], Awaitable[dict[str, Any]]]
     offered: Callable[[], bool] = lambda: True
+    is_for: Callable[[RequestContext], bool] = lambda ctx: True
 
     @property
     def input_schema(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mcp.server.context import CallNext
 from ..app import Backburner
 from ..target import FOR_RUNNER
 from ..tools import Run, ToolSpec, tool_options
+from .pages import has_own_page
 from .request import RequestContext, as_dict
 
 log = logging.getLogger("backburner.mcp")
@@ -117,6 +118,7 @@ class SlowTools:
                     input_schema=tool["inputSchema"],
                     output_schema=tool.get("outputSchema"),
                     is_async=await self._own.is_async(name),
+                    card=not has_own_page(tool),
                 )
                 self._app.add_tool(spec)
         if not result.get("nextCursor"):

@@ -110,6 +110,9 @@ class SqlStore(ABC):
     def logs(self, task_id: str, after: int = 0, limit: int = 200) -> list[LogLine]:
         return self._read(lambda tx: task_logs.read(tx, task_id, after, limit), snapshot=True)
 
+    def last_log_seq(self, task_id: str) -> int:
+        return self._read(lambda tx: task_logs.last_seq(tx, task_id))
+
     def events(self, task_id: str) -> list[Event]:
         return [rows.event(row) for row in self._all("events", task_id=task_id)]
 
@@ -156,6 +159,9 @@ class SqlStore(ABC):
 
     def answer(self, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None = None) -> Task:
         return self._write(lambda tx: tasks.answer(tx, task_id, answers, owner))
+
+    def tell_model(self, task_id: str, told: bool, owner: str | None = None) -> bool:
+        return self._write(lambda tx: tasks.tell_model(tx, task_id, told, owner))
 
     def retry(self, task_id: str, owner: str | None = None) -> Task:
         return self._write(lambda tx: tasks.retry(tx, task_id, owner))

@@ -50,6 +50,11 @@ def read(tx: Transaction, task_id: str, after: int, limit: int) -> list[LogLine]
     return lines + rows.log_lines(plain)
 
 
+def last_seq(tx: Transaction, task_id: str) -> int:
+    row = tx.one("last_plain_log", task_id=task_id) or tx.one("last_packed_log", task_id=task_id)
+    return 0 if row is None else int(row["last_seq"])
+
+
 def _packed(tx: Transaction, task_id: str, after: int) -> Iterator[LogLine]:
     while chunks := tx.all("log_chunks", task_id=task_id, after=after, limit=_CHUNKS_AT_ONCE):
         for chunk in chunks:

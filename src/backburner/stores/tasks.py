@@ -256,6 +256,16 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
     return get(tx, task_id)
 
 
+def tell_model(tx: Transaction, task_id: str, told: bool, owner: str | None) -> bool:
+    row = _seen(tx, "lock_task", task_id, owner)
+    last = tx.one("last_telling", task_id=task_id, attempt=row["attempt"])
+    signal = "told_model" if told else "not_told_model"
+    if last is not None and last["signal"] == signal:
+        return False
+    tx.note(task_id, signal)
+    return True
+
+
 def answer(tx: Transaction, task_id: str, answers: Mapping[str, tuple[str, Any]], owner: str | None) -> Task:
     row = _seen(tx, "lock_task", task_id, owner)
     before = State(row["state"])

@@ -9,6 +9,9 @@ ON CONFLICT DO NOTHING;
 SELECT seq, ts, stream, level, line FROM task_logs
 WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit;
 
+-- name: last_plain_log
+SELECT seq AS last_seq FROM task_logs WHERE task_id = :task_id ORDER BY seq DESC LIMIT 1;
+
 -- name: delete_logs_up_to
 DELETE FROM task_logs WHERE task_id = :task_id AND seq <= :seq;
 

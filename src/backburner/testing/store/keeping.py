@@ -188,11 +188,13 @@ class Keeping(WithWork):
             LogLine(n, 1000 + n, "stdout", "info", f'"é\n{n}\u2028' + "x" * (n % 90)) for n in range(1, 1401)
         ]
         lease = work.started()
+        assert store.last_log_seq(lease.task_id) == 0
         for start in range(0, len(lines), at_once):
             store.report(lease, Logged(tuple(lines[start : start + at_once])))
 
         def reads_whole() -> None:
             assert store.logs(lease.task_id, limit=5000) == lines
+            assert store.last_log_seq(lease.task_id) == len(lines)
             for after, limit in ((0, 1), (510, 5), (511, 1), (512, 1), (1022, 300), (1399, 9), (1400, 9)):
                 assert store.logs(lease.task_id, after, limit) == lines[after : after + limit]
 

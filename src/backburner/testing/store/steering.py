@@ -8,7 +8,7 @@ import pytest
 
 from ...errors import NotAllowedNow, TaskNotFound
 from ...lifecycle import State
-from ...reports import Asked, Cancelled, Failed, Logged, Stopping, Succeeded, TimedOut
+from ...reports import Asked, Cancelled, Failed, Logged, Started, Stopping, Succeeded, TimedOut
 from ...retry import NO_RETRY
 from ...store import Store, TaskQuery
 from ...task import LogLine, TaskError
@@ -187,6 +187,24 @@ class Steering(WithWork):
             store.retry(task_id)
         assert work.everything(task_id) == before
 
+    # -- telling a model
+
+    def test_one_is_the_first_to_tell_a_model_of_each_end_until_that_fails(
+        self, store: Store, work: Work
+    ) -> None:
+        lease = work.started(retry=NO_RETRY)
+        store.report(lease, Failed(CRASH))
+        task_id = lease.task_id
+        assert [store.tell_model(task_id, True), store.tell_model(task_id, True, "ann")] == [True, False]
+        assert [store.tell_model(task_id, False), store.tell_model(task_id, False)] == [True, False]
+        assert [store.tell_model(task_id, True), store.tell_model(task_id, True)] == [True, False]
+        store.retry(task_id)
+        store.report(work.claim(task_id), Started(1), Succeeded("1"))
+        assert [store.tell_model(task_id, True), store.tell_model(task_id, True)] == [True, False]
+        signals = [event.signal for event in store.events(task_id)]
+        assert (signals.count("told_model"), signals.count("not_told_model")) == (3, 1)
+        assert work.state(task_id) is State.SUCCEEDED
+
     # -- delete
 
     def test_a_deleted_task_leaves_no_trace(self, store: Store, work: Work) -> None:
@@ -222,8 +240,9 @@ class Steering(WithWork):
             lambda store, task_id: store.retry(task_id, "bob"),
             lambda store, task_id: store.delete(task_id, "bob"),
             lambda store, task_id: store.answer(task_id, {"colour": ("accept", 1)}, "bob"),
+            lambda store, task_id: store.tell_model(task_id, True, "bob"),
         ],
-        ids=["cancel", "retry", "delete", "answer"],
+        ids=["cancel", "retry", "delete", "answer", "tell_model"],
     )
     def test_nobody_steers_anothers_task(
         self, store: Store, work: Work, steer: Callable[[Store, str], object]

@@ -19,6 +19,7 @@ from ...access import TaskAccess
 from ...input_rounds import InputRounds
 from ...open_calls import joined_words, say_joined
 from ...outcomes import result_meta
+from ...pages import TASK_OF_CARD, on_a_card
 from ...progress_tokens import ProgressTokens
 from ...request import RequestContext, comes_again
 from ...server_dialect import Method, ServerDialect, SlowCall
@@ -75,7 +76,7 @@ class TwoStage(ServerDialect):
             return None
         if not (self._takes_handle(call) or self._access.patience.gives_up(call.ctx)):
             return None
-        if call.spec.answer == "handle" or asks_for_handle(call.ctx):
+        if call.spec.answer == "handle" or asks_for_handle(call.ctx) or self._on_a_card(call):
             return 0
         patience_s = self._access.patience.hold_s(call.ctx)
         if patience_s is None:
@@ -90,33 +91,46 @@ class TwoStage(ServerDialect):
 
         A tool with an output schema promises a result that fits it, and most clients hold it to that.
         """
-        return call.spec.output_schema is None or takes_handle(call.ctx)
+        return call.spec.output_schema is None or takes_handle(call.ctx) or self._on_a_card(call)
+
+    def _on_a_card(self, call: SlowCall) -> bool:
+        return on_a_card(call.ctx, call.spec, self._access.settings)
 
     def _hand_out(self, call: SlowCall, status: TaskStatus) -> dict[str, Any]:
         """The task's id, how long it will take, and in two sentences what to do next."""
         self._announcements.announce(call, status)
-        settings, task = self._access.settings, status.task
+        task, on_a_card = status.task, self._on_a_card(call)
+        text = self._words(call, status)
+        how = {**estimated(status.estimate), "poll_endpoint": POLL}
+        words = queued_words(STATUS[task.state], status.estimate.seconds)
+        typed = call.spec.output_schema is not None and not on_a_card  # then it is not listed as one
+        handed_out = handle(task.task_id, STATUS[task.state], words, text, typed=typed, **how)
+        if not self._takes_handle(call):
+            handed_out = too_early(handed_out)
+        meta = {"progressToken": call.token.shown_for(task)}
+        if on_a_card:
+            meta[TASK_OF_CARD] = task.task_id
+        return {**handed_out, "_meta": {**handed_out.get("_meta", {}), **meta}}
+
+    def _words(self, call: SlowCall, status: TaskStatus) -> str:
+        """What the model reads of a handle."""
+        mcp, task = self._access.settings.mcp, status.task
         left = "" if status.eta_s is None else f", with about {span(status.eta_s)} left"
         text = f"{task.tool_name} goes on in the background as task {task.task_id}{left}."
         if status.joined:
             text += f" {joined_words(task.task_id)}"
-        if call.spec.asks == "anyone" and status.questions:
+        wait = f"{mcp.task_tools_prefix}{WAIT_FOR_TASK} with this task_id"
+        if self._on_a_card(call):
+            text += " Its user sees it on a card here, and can answer its questions and cancel it there."
+            if mcp.card_tells != "nothing":
+                text += " When it is over, the card tells you of it and its result: there is nothing to call."
+                return f"{text} Only to have it in this turn, call {wait}." if mcp.task_tools else text
+        elif call.spec.asks == "anyone" and status.questions:
             asked = "; ".join(str(one.params.get("message") or one.method) for one in status.questions)
             text += f" It waits for an answer to: {asked}"
-            if settings.mcp.task_tools:
-                text += f" Call {settings.mcp.task_tools_prefix}{ANSWER_TASK} to give it."
-        if settings.mcp.task_tools:
-            text += (
-                f" For its result, call {settings.mcp.task_tools_prefix}{WAIT_FOR_TASK} with this task_id."
-            )
-        how = {**estimated(status.estimate), "poll_endpoint": POLL}
-        words = queued_words(STATUS[task.state], status.estimate.seconds)
-        typed = call.spec.output_schema is not None
-        handed_out = handle(task.task_id, STATUS[task.state], words, text, typed=typed, **how)
-        if not self._takes_handle(call):
-            handed_out = too_early(handed_out)
-        token = {"progressToken": call.token.shown_for(task)}
-        return {**handed_out, "_meta": {**handed_out.get("_meta", {}), **token}}
+            if mcp.task_tools:
+                text += f" Call {mcp.task_tools_prefix}{ANSWER_TASK} to give it."
+        return f"{text} For its result, call {wait}." if mcp.task_tools else text
 
     async def heard(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":

@@ -1,0 +1,178 @@
+"""A chat in a browser: a host of MCP Apps that shows the cards of a real server to the user of a model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from mcp.client import Client
+from mcp.client.extension import advertise
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, Route
+
+from backburner.mcp.sdk import raw_request
+
+UI = "io.modelcontextprotocol/ui"
+MEDIA_TYPE = "text/html;profile=mcp-app"
+FOLDER = Path(__file__).parent
+#: What a host must use for a page that declares nothing, word by word.
+DEFAULT_CSP = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; media-src 'self' data:; connect-src 'none';"
+)
+
+
+class Connection:
+    """A client of a server, for who has no event loop."""
+
+    def __init__(self, portal: BlockingPortal, client: Client) -> None:
+        self._portal, self._client = portal, client
+
+    def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The raw result of any request. Raises MCPError."""
+        return self._portal.call(raw_request, self._client.session, method, params or {})
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        return self.ask("tools/call", {"name": name, "arguments": arguments})
+
+    def tools(self) -> dict[str, dict[str, Any]]:
+        return {tool["name"]: tool for tool in self.ask("tools/list")["tools"]}
+
+
+@contextlib.asynccontextmanager
+async def _client(url: str, era: str, media_types: Sequence[str], token: str | None) -> AsyncIterator[Client]:
+    import httpx2
+
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        extensions = [advertise(UI, {"mimeTypes": [*media_types]})] if media_types else []
+        mode = "2026-07-28" if era == "2026" else "legacy"
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode=mode, extensions=extensions) as client:
+            yield client
+
+
+@contextlib.contextmanager
+def connected(
+    url: str,
+    era: str = "2025",
+    *,
+    shows_pages: bool = True,
+    media_types: Sequence[str] = (MEDIA_TYPE,),
+    token: str | None = None,
+) -> Iterator[Connection]:
+    """A host that shows pages of those media types, or none."""
+    shown = media_types if shows_pages else ()
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(_client(url, era, shown, token)) as client,
+    ):
+        yield Connection(portal, client)
+
+
+class Chat:
+    """A host's window. What a browser complains of, and asks anybody else for, is noted."""
+
+    def __init__(self, browser: Browser, server: Connection, **options: Any) -> None:
+        self.server = server
+        self.tools = server.tools()
+        self.model_calls: list[str] = []
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page: Page = browser.new_page(**options)
+        self.page.on("console", self._said)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("request", self._requested)
+        self.page.route("**/*", self._serve)
+        self.page.expose_function("askServer", self._pass_on)
+        self.page.goto("http://host.test/")
+
+    # -- the model, and its user
+
+    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """The model calls a tool, and its card is shown."""
+        self.model_calls.append(name)
+        result = self.server.call(name, **arguments)
+        self.show(name, arguments, result)
+        return result
+
+    def show(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        result: dict[str, Any] | None,
+        *,
+        refuses: list[str] | None = None,
+        **context: Any,
+    ) -> None:
+        """The card of a call that was made before, as in a chat that is opened again; or one under way."""
+        tool = self.tools[name]
+        assert tool["_meta"]["ui"]["resourceUri"].startswith("ui://")
+        self.page.evaluate(
+            "given => chat.open(given)",
+            {
+                "tools": list(self.tools.values()),
+                "context": {"toolInfo": {"tool": tool}, "displayMode": "inline", "theme": "light", **context},
+                "call": {"arguments": arguments, "result": result},
+                "refuses": refuses or [],
+            },
+        )
+
+    @property
+    def card(self) -> FrameLocator:
+        return self.page.frame_locator("iframe").frame_locator("iframe")
+
+    def seen(self, method: str) -> list[dict[str, Any]]:
+        """The messages of that method that the card has sent."""
+        found: list[dict[str, Any]] = self.page.evaluate("method => chat.methods(method)", method)
+        return found
+
+    def looks(self) -> int:
+        """How often the card has looked at its task."""
+        calls = self.seen("tools/call")
+        return sum(call["params"]["name"] == "backburner_card_look" for call in calls)
+
+    # -- the browser
+
+    def _serve(self, route: Route) -> None:
+        match route.request.url:
+            case "http://host.test/":
+                route.fulfill(body=(FOLDER / "host.html").read_text(), content_type="text/html")
+            case "http://sandbox.test/":
+                route.fulfill(body=(FOLDER / "sandbox.html").read_text(), content_type="text/html")
+            case "http://sandbox.test/view.html":
+                (tool,) = {
+                    tool["_meta"]["ui"]["resourceUri"] for tool in self.tools.values() if _is_shown(tool)
+                }
+                (content,) = self.server.ask("resources/read", {"uri": tool})["contents"]
+                assert content["mimeType"] == MEDIA_TYPE
+                headers = {"Content-Security-Policy": DEFAULT_CSP, "Content-Type": "text/html; charset=utf-8"}
+                route.fulfill(body=content["text"], headers=headers)
+            case _:
+                route.abort()
+
+    def _pass_on(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"result": self.server.ask(method, params)}
+        except MCPError as error:
+            return {"error": {"code": error.code, "message": error.message}}
+
+    def _said(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _requested(self, request: Request) -> None:
+        if not request.url.startswith(("http://host.test/", "http://sandbox.test/", "data:")):
+            self.requests.append(request.url)
+
+    def close(self) -> None:
+        self.page.close()
+
+
+def _is_shown(tool: dict[str, Any]) -> bool:
+    return "resourceUri" in ((tool.get("_meta") or {}).get("ui") or {})
