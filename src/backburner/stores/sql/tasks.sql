@@ -101,12 +101,20 @@ EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoin
 -- fragment: of_owner
       AND (CAST(:owner AS TEXT) IS NULL OR t.owner = :owner)
 
+-- fragment: also
+-- What has no index of its own: it is looked at along the walk.
+      AND t.submitted_at < :submitted_before AND t.task_id >= :first_id AND t.task_id <= :last_id
+      AND (CAST(:queue AS TEXT) IS NULL OR t.queue = :queue)
+      AND (CAST(:text AS TEXT) IS NULL OR lower(t.tool_name || ' ' || t.tags_json || ' ' || coalesce(t.external_id, '')
+           || ' ' || coalesce(t.error_json, '')) LIKE :text ESCAPE '!')
+
 -- fragment: filters
 -- All that a list may be filtered by.
       AND t.seq < :before_seq
       AND (CAST(:state AS TEXT) IS NULL OR t.state = :state)
       AND (CAST(:parent_id AS TEXT) IS NULL OR t.parent_id = :parent_id)
 {since}
+{also}
 {of_tool}
 {of_owner}
 
