@@ -36,6 +36,7 @@ from .task_request import (
     MAX_REASON_CHARS,
     TaskOptions,
     TaskRequest,
+    check_beginning,
     check_id,
     check_limit,
     check_optional,
@@ -159,6 +160,27 @@ class TaskService:
             self._on_submit(submission.task)
         return self._view(submission.task, submission.position, created=submission.created)
 
+    def request_again(
+        self, task_id: str, inputs: Mapping[str, Any], *, owner: str | None = LOCAL_OWNER
+    ) -> TaskRequest:
+        """What to submit for a new task like this one, of the same owner, with other inputs.
+
+        A secret that is given as it is shown stays what it was. Raises TaskNotFound and UnknownTool.
+        """
+        task = self._get(task_id, owner)
+        return TaskRequest(
+            task.tool_name,
+            self.tools.get(task.tool_name).unmasked(inputs, task.inputs or {}),
+            owner=task.owner,
+            queue=task.queue,
+            priority=task.priority,
+            ttl_s=task.ttl_s,
+            tags=task.tags,
+            resources=task.resources,
+            answers=task.answers,
+            caller=task.caller,
+        )
+
     # -- reading
 
     def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
@@ -191,7 +213,11 @@ class TaskService:
         tool_name: str | None = None,
         tags_any: Sequence[str] = (),
         parent_id: str | None = None,
+        queue: str | None = None,
+        id_beginning: str | None = None,
+        text: str | None = None,
         submitted_after: int | None = None,
+        submitted_before: int | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> TaskPage:
@@ -203,7 +229,11 @@ class TaskService:
             tool_name=check_optional("tool_name", tool_name),
             tags_any=check_tags(tags_any),
             parent_id=check_optional("parent_id", parent_id),
+            queue=check_optional("queue", queue),
+            id_beginning="" if id_beginning is None else check_beginning(id_beginning),
+            text=check_optional("text", text) or "",
             submitted_after=check_time("submitted_after", submitted_after),
+            submitted_before=check_time("submitted_before", submitted_before),
             before_seq=None if cursor is None else self._open_cursor(cursor, owner),
             limit=limit + 1,
         )
