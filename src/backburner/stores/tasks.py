@@ -226,7 +226,7 @@ def _before_seq(tx: Transaction, query: TaskQuery, last_id: str) -> int:
 
 def _pattern(text: str) -> str:
     """For LIKE: the text as it is, anywhere."""
-    plain = "".join(f"!{char}" if char in "!%_" else char for char in text.lower())
+    plain = "".join(f"!{char}" if char in "!%_" else char for char in text)
     return f"%{plain}%"
 
 

@@ -21,6 +21,11 @@ SELECT task_id, seq, webhooks_json FROM tasks WHERE state = 'expired' AND update
 SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_array_elements_text(:task_ids) AS ids (value));
 
+-- fragment: has_text
+-- Small letters and capitals are the same.
+(t.tool_name ILIKE :text ESCAPE '!' OR t.tags_json ILIKE :text ESCAPE '!'
+ OR t.external_id ILIKE :text ESCAPE '!' OR t.error_json ILIKE :text ESCAPE '!')
+
 -- name: lock_task
 SELECT {locked} FROM tasks WHERE task_id = :task_id FOR UPDATE;
 

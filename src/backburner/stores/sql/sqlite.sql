@@ -23,6 +23,11 @@ WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limi
 SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_each(:task_ids));
 
+-- fragment: has_text
+-- Small letters and capitals are the same, those of ASCII at least.
+(t.tool_name LIKE :text ESCAPE '!' OR t.tags_json LIKE :text ESCAPE '!'
+ OR t.external_id LIKE :text ESCAPE '!' OR t.error_json LIKE :text ESCAPE '!')
+
 -- name: lock_task
 SELECT {locked} FROM tasks WHERE task_id = :task_id;
 

@@ -105,8 +105,7 @@ EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoin
 -- What has no index of its own: it is looked at along the walk.
       AND t.submitted_at < :submitted_before AND t.task_id >= :first_id AND t.task_id <= :last_id
       AND (CAST(:queue AS TEXT) IS NULL OR t.queue = :queue)
-      AND (CAST(:text AS TEXT) IS NULL OR lower(t.tool_name || ' ' || t.tags_json || ' ' || coalesce(t.external_id, '')
-           || ' ' || coalesce(t.error_json, '')) LIKE :text ESCAPE '!')
+      AND (CAST(:text AS TEXT) IS NULL OR {has_text})
 
 -- fragment: filters
 -- All that a list may be filtered by.

@@ -15,7 +15,7 @@ from ...app import Backburner
 from ...errors import InvalidCursor, TaskNotFound
 from ...lifecycle import TERMINAL
 from ..access import Access
-from ..feed import MISSED, Feed
+from ..feed import OPEN, Feed
 from ..reading import Reading
 from .operation import Asked
 from .problems import SAFE
@@ -25,8 +25,6 @@ LIFE_S = 900.0
 #: A reader that takes nothing for so long is let go.
 _UNREAD_S = 30
 _PING_S = 15
-#: What a browser waits before it comes again.
-_AGAIN_MS = 2000
 #: A log is looked at so often at most, however much is written.
 _LOOK_S = 0.1
 
@@ -42,16 +40,12 @@ class Streams:
             await self._feed.check(after)
         return _stream(self._told(asked.access.owner, after))
 
-    async def _told(self, owner: str | None, after: str | None) -> AsyncIterator[ServerSentEvent]:
-        yield ServerSentEvent(comment="open", retry=_AGAIN_MS)
+    async def _told(self, owner: str | None, after: str | None) -> AsyncIterator[ServerSentEvent | bytes]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LIFE_S):
-                async with contextlib.aclosing(self._feed.listen(owner, after)) as told:
-                    async for one in told:
-                        if one is MISSED:
-                            yield ServerSentEvent("{}", event="missed")
-                        else:
-                            yield ServerSentEvent(one.text, event="event", id=one.place)
+                async with contextlib.aclosing(self._feed.listen(owner, after)) as pieces:
+                    async for piece in pieces:
+                        yield piece.frame
 
     async def log(self, asked: Asked) -> Response:
         task_id, access = asked.path["task_id"], asked.access
@@ -62,9 +56,11 @@ class Streams:
         after = int(last) if last is not None else asked.query.after
         return _stream(self._lines(access, task_id, after))
 
-    async def _lines(self, access: Access, task_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    async def _lines(
+        self, access: Access, task_id: str, after: int
+    ) -> AsyncIterator[ServerSentEvent | bytes]:
         """Its lines and what is known of it, as it changes, until it has ended and all is told."""
-        yield ServerSentEvent(comment="open", retry=_AGAIN_MS)
+        yield OPEN.frame
         aio, shown, offset = self._app.service.aio, None, 0
         with contextlib.suppress(TimeoutError, TaskNotFound):
             async with asyncio.timeout(LIFE_S), self._changes_of(task_id) as changed:
@@ -109,6 +105,6 @@ def _event(name: str, values: dict[str, Any], place: str | None = None) -> Serve
     return ServerSentEvent(json.dumps(values), event=name, id=place)
 
 
-def _stream(events: AsyncIterator[ServerSentEvent]) -> Response:
+def _stream(events: AsyncIterator[ServerSentEvent | bytes]) -> Response:
     headers = {**SAFE, "X-Accel-Buffering": "no"}
     return EventSourceResponse(events, headers=headers, ping=_PING_S, send_timeout=_UNREAD_S, sep="\n")
