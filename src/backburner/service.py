@@ -218,11 +218,13 @@ class TaskService:
         text: str | None = None,
         submitted_after: int | None = None,
         submitted_before: int | None = None,
+        oldest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first. Raises InvalidRequest, or InvalidCursor for one not of ours."""
+        """A page of tasks, newest or oldest first. Raises InvalidRequest, and InvalidCursor, its kind."""
         check_limit(limit, _MAX_PAGE)
+        begin = None if cursor is None else self._open_cursor(cursor, owner, oldest_first)
         query = TaskQuery(
             owner=owner,
             states=check_states(states),
@@ -234,21 +236,23 @@ class TaskService:
             text=check_optional("text", text) or "",
             submitted_after=check_time("submitted_after", submitted_after),
             submitted_before=check_time("submitted_before", submitted_before),
-            before_seq=None if cursor is None else self._open_cursor(cursor, owner),
+            before_seq=None if oldest_first else begin,
+            after_seq=(begin or 0) if oldest_first else None,
             limit=limit + 1,
         )
         found = self.store.page(query)
         tasks, more = found[:limit], len(found) > limit
-        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner]) if more else None)
+        order = ["oldest"] if oldest_first else []
+        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner, *order]) if more else None)
 
-    def _open_cursor(self, cursor: str, owner: str | None) -> int:
+    def _open_cursor(self, cursor: str, owner: str | None, oldest_first: bool) -> int:
         from itsdangerous import BadData
 
         try:
-            seq, of = self._cursor_signer().loads(cursor)
+            seq, of, *order = self._cursor_signer().loads(cursor)
         except (BadData, TypeError, ValueError, AttributeError):
             raise InvalidCursor from None
-        if of != owner:
+        if of != owner or bool(order) != oldest_first:
             raise InvalidCursor
         return int(seq)
 

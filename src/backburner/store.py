@@ -40,8 +40,8 @@ from .webhooks.outbox import Outbox
 class TaskQuery:
     """Which tasks to list, newest first. Empty means any. `before_seq` is where the last page ended.
 
-    `id_beginning` is part of an id, and `text` is in the name of the tool, a tag, the external id or the
-    error, in small letters or capitals.
+    With `after_seq` (0 for the first page) they come oldest first. `id_beginning` is part of an id, and
+    `text` is in the name of the tool, a tag, the external id or the error, in small letters or capitals.
     """
 
     owner: str | None = None
@@ -55,6 +55,7 @@ class TaskQuery:
     submitted_after: int | None = None
     submitted_before: int | None = None
     before_seq: int | None = None
+    after_seq: int | None = None
     limit: int = 50
 
 

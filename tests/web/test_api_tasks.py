@@ -78,6 +78,12 @@ def test_tasks_are_listed_by_filters_and_in_pages(local: Api) -> None:
     def listed(**query: Any) -> list[str]:
         return [task["task_id"] for task in local.get("/tasks", tag="listed", **query)["tasks"]]
 
+    assert listed(sort="oldest") == found[::-1]
+    oldest = local.get("/tasks", tag="listed", sort="oldest", limit=4)
+    rest = listed(sort="oldest", limit=4, cursor=oldest["next_cursor"])
+    assert [task["task_id"] for task in oldest["tasks"]] + rest == found[::-1]
+    turned = local.get("/tasks", 400, tag="listed", cursor=oldest["next_cursor"])
+    assert turned["code"] == "invalid_cursor"
     assert listed(state="failed") == listed(text="blue SMOKE") == [failed["task_id"]]
     assert listed(state=["failed", "succeeded"]) == found
     assert listed(tool="count") == found[1:]

@@ -176,7 +176,7 @@ def position(tx: Transaction, task: Task, limit: int) -> int | None:
 
 
 def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
-    """A page of tasks, newest first. Each state and tag is a walk along an index; the walks are merged."""
+    """A page of tasks. Each state and tag is a walk along an index; the walks are merged."""
     first_id, last_id = ids_that_begin(query.id_beginning or "tsk_")
     from_seq = 0
     since = (
@@ -195,6 +195,7 @@ def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
             owner=query.owner,
             from_seq=from_seq,
             before_seq=_before_seq(tx, query, last_id),
+            after_seq=query.after_seq,
             submitted_after=query.submitted_after if query.submitted_after is not None else -1,
             tool_name=query.tool_name,
             parent_id=query.parent_id,
@@ -208,7 +209,8 @@ def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
         for statement, choice in _walks(query)
     ]
     page: list[Row] = []
-    for row in heapq.merge(*walks, key=lambda row: -row["seq"]):
+    newest_first = query.after_seq is None
+    for row in heapq.merge(*walks, key=lambda row: row["seq"], reverse=newest_first):
         if not page or page[-1]["seq"] != row["seq"]:  # a task with two of the tags is in two walks
             page.append(row)
     return [rows.task(row) for row in islice(page, query.limit)]
@@ -232,6 +234,9 @@ def _pattern(text: str) -> str:
 
 def _walks(query: TaskQuery) -> list[tuple[str, dict[str, Any]]]:
     states: list[State | None] = [*sorted(query.states)] or [None]
+    if query.after_seq is not None:
+        tags = query.tags_any or (None,)
+        return [("list_oldest", {"tag": tag, "state": state}) for tag in tags for state in states]
     if query.parent_id is not None:
         return [("list_parent", {"state": state}) for state in states]
     if query.tags_any:

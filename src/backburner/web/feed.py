@@ -94,8 +94,8 @@ class Feed:
                 if (piece := heard.after(begun_at)).frame:
                     yield piece
 
-    async def check(self, after: str) -> None:
-        """Raises InvalidCursor for what is no place."""
+    async def check(self, after: str | None) -> None:
+        """Raises InvalidCursor for what is no place, and StoreError: before an answer begins."""
         await self._read(after, 1)
 
     async def _since(

@@ -125,6 +125,13 @@ ORDER BY t.seq DESC LIMIT :limit;
 SELECT t.*, {hint} FROM task_summary t WHERE 1 = 1
 {page}
 
+-- name: list_oldest
+-- The other way round, for any filter: it is asked for seldom, and walks along all tasks.
+SELECT t.*, {hint} FROM task_summary t WHERE t.seq > :after_seq
+      AND (CAST(:tag AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM task_tags g WHERE g.seq = t.seq AND g.tag = :tag))
+{filters}
+ORDER BY t.seq LIMIT :limit;
+
 -- name: list_parent
 SELECT t.*, {hint} FROM task_summary t WHERE t.parent_id = :parent_id
 {page}

@@ -170,6 +170,22 @@ class Looking(WithWork):
         assert ids(store, submitted_before=clock.now_ms() + 1) == [new, failed.task_id, old]
         assert ids(store, submitted_before=clock.now_ms() - 4_000_000) == []
 
+    def test_a_list_may_begin_with_the_oldest(self, store: Store, work: Work) -> None:
+        old = work.queued(tags=("a", "b"))
+        failed = work.started(tags=("b",))
+        store.report(failed, Failed(CRASH))
+        new = work.queued(owner="bob", tags=("a",))
+        whole = [old, failed.task_id, new]
+        assert ids(store, after_seq=0) == whole
+        first = store.page(TaskQuery(after_seq=0, limit=2))
+        assert [task.task_id for task in first] == whole[:2]
+        assert ids(store, after_seq=first[-1].seq) == whole[2:]
+        assert ids(store, after_seq=0, tags_any=("a", "b")) == whole
+        assert ids(store, after_seq=0, tags_any=("a", "b"), states=frozenset({State.QUEUED})) == [old, new]
+        assert ids(store, after_seq=0, owner="bob") == [new]
+        assert ids(store, after_seq=0, owner="ann", states=frozenset({State.FAILED})) == [failed.task_id]
+        assert ids(store, after_seq=0, text="broke") == [failed.task_id]
+
     # -- paused queues
 
     def test_no_task_of_a_paused_queue_begins_until_it_is_resumed(self, store: Store, work: Work) -> None:

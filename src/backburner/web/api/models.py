@@ -63,6 +63,7 @@ class TaskFilter(Given):
 
 
 class ListTasks(TaskFilter):
+    sort: Literal["newest", "oldest"] = Field(default="newest", description="Which come first")
     limit: int = Field(default=50, ge=1, le=500)
     cursor: str | None = Field(default=None, max_length=2000, description="next_cursor of the page before")
 

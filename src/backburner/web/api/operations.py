@@ -52,8 +52,8 @@ class Operations:
 
     async def list_tasks(self, asked: Asked) -> Answer:
         query: models.ListTasks = asked.query
-        chosen = {**query.chosen(), "limit": query.limit, "cursor": query.cursor}
-        return await self._blocking(self._reading.tasks, asked.access, **chosen)
+        page = {"oldest_first": query.sort == "oldest", "limit": query.limit, "cursor": query.cursor}
+        return await self._blocking(self._reading.tasks, asked.access, **{**query.chosen(), **page})
 
     async def submit(self, asked: Asked) -> Answer:
         body: models.Submit = asked.body
@@ -176,7 +176,7 @@ class Operations:
         m = models
         return [
             Operation(
-                *("GET", "/tasks", "listTasks", "List tasks, newest first", self.list_tasks),
+                *("GET", "/tasks", "listTasks", "List tasks", self.list_tasks),
                 answer=m.TaskList,
                 query=m.ListTasks,
                 refused=[409],

@@ -36,8 +36,7 @@ class Streams:
 
     async def events(self, asked: Asked) -> Response:
         after = asked.request.headers.get("last-event-id") or asked.query.after
-        if after is not None:
-            await self._feed.check(after)
+        await self._feed.check(after)
         return _stream(self._told(asked.access.owner, after))
 
     async def _told(self, owner: str | None, after: str | None) -> AsyncIterator[ServerSentEvent | bytes]:
