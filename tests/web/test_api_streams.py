@@ -49,6 +49,19 @@ def test_what_happens_is_told_in_order(local: Api) -> None:
 
 
 def test_who_comes_again_gets_what_he_missed_and_nothing_twice(local: Api) -> None:
+    come_again(local)
+
+
+@pytest.mark.slow
+def test_who_comes_again_misses_nothing_where_writers_commit_side_by_side(
+    tmp_path: Path, postgres_database: str
+) -> None:
+    made = Deployment(tmp_path, (PROGRAM,), {"store": postgres_database})
+    with made, made.http() as server, contextlib.closing(Api(server.address)) as api:
+        come_again(api)
+
+
+def come_again(local: Api) -> None:
     with opened(local) as events:
         first = local.submit("count")
         before = until_end_of(first, events)

@@ -61,6 +61,11 @@ class Operation:
     group: str = field(default="Tasks")
 
 
+def as_json(values: Any, status: int = 200) -> Response:
+    """An answer with a body. What may be large is made into one off the event loop."""
+    return Response(json.dumps(values), status, SAFE, "application/json")
+
+
 class Endpoint:
     """All operations at one path, as an ASGI app, so that every method is answered in our words."""
 
@@ -94,7 +99,7 @@ class Endpoint:
         status, values = answer if isinstance(answer, tuple) else (operation.status, answer)
         if values is None:
             return Response(status_code=status, headers=SAFE)
-        return Response(json.dumps(values), status, SAFE, "application/json")
+        return as_json(values, status)
 
     async def _body(self, model: type[Given], request: Request) -> Given:
         read = bytearray()

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, ParamSpec, TypeVar
 
+from starlette.responses import Response
+
 from ...app import Backburner
 from ...mcp.adapters.listing import learn_tools
 from ...service import TaskStatus
@@ -16,7 +18,7 @@ from ..reading import Reading
 from ..steering import Steering
 from . import models
 from .openapi import document
-from .operation import Answer, Asked, Operation
+from .operation import Answer, Asked, Operation, as_json
 from .streams import Streams
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,10 @@ class Operations:
         await asyncio.shield(self._learned)
         return await self._app.service.aio.run(function, *args, **kwargs)
 
+    async def _shown(self, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Response:
+        """The same for what is shown as it is."""
+        return await self._blocking(lambda: as_json(function(*args, **kwargs)))
+
     async def _learn(self) -> None:
         if self._app.server is not None:
             try:
@@ -53,7 +59,7 @@ class Operations:
     async def list_tasks(self, asked: Asked) -> Answer:
         query: models.ListTasks = asked.query
         page = {"oldest_first": query.sort == "oldest", "limit": query.limit, "cursor": query.cursor}
-        return await self._blocking(self._reading.tasks, asked.access, **{**query.chosen(), **page})
+        return await self._shown(self._reading.tasks, asked.access, **{**query.chosen(), **page})
 
     async def submit(self, asked: Asked) -> Answer:
         body: models.Submit = asked.body
@@ -71,23 +77,23 @@ class Operations:
         return await self._blocking(act, asked.access, body.action, body.filter.chosen())
 
     async def get_task(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.task, asked.access, asked.path["task_id"])
+        return await self._shown(self._reading.task, asked.access, asked.path["task_id"])
 
     async def delete_task(self, asked: Asked) -> Answer:
         await self._blocking(self._steering.delete, asked.access, asked.path["task_id"])
         return None
 
     async def get_result(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.result, asked.access, asked.path["task_id"])
+        return await self._shown(self._reading.result, asked.access, asked.path["task_id"])
 
     async def get_log(self, asked: Asked) -> Answer:
         query: models.ReadLog = asked.query
-        return await self._blocking(
+        return await self._shown(
             self._reading.logs, asked.access, asked.path["task_id"], **query.model_dump()
         )
 
     async def list_artifacts(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.artifacts, asked.access, asked.path["task_id"])
+        return await self._shown(self._reading.artifacts, asked.access, asked.path["task_id"])
 
     async def cancel_task(self, asked: Asked) -> Answer:
         reason = asked.body.reason
@@ -116,31 +122,31 @@ class Operations:
     # -- the server
 
     async def list_queues(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.queues)
+        return await self._shown(self._reading.queues)
 
     async def pause_queue(self, asked: Asked) -> Answer:
         await self._blocking(self._steering.pause, asked.access, asked.path["queue"])
-        return await self._blocking(self._reading.queues)
+        return await self._shown(self._reading.queues)
 
     async def resume_queue(self, asked: Asked) -> Answer:
         await self._blocking(self._steering.resume, asked.access, asked.path["queue"])
-        return await self._blocking(self._reading.queues)
+        return await self._shown(self._reading.queues)
 
     async def list_workers(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.workers, asked.access)
+        return await self._shown(self._reading.workers, asked.access)
 
     async def list_clients(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.clients)
+        return await self._shown(self._reading.clients)
 
     async def list_tools(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.tools)
+        return await self._shown(self._reading.tools)
 
     async def get_overview(self, asked: Asked) -> Answer:
-        return await self._blocking(self._reading.overview, asked.access)
+        return await self._shown(self._reading.overview, asked.access)
 
     async def get_statistics(self, asked: Asked) -> Answer:
         query: models.AskStatistics = asked.query
-        return await self._blocking(
+        return await self._shown(
             self._reading.statistics,
             asked.access,
             since=models.in_ms(query.since),
