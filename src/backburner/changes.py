@@ -23,6 +23,8 @@ _LOOK_S = 1.0
 #: How long a watch outlives its last listener: on a store of this host a new one costs next to nothing.
 _LINGER_S, _LINGER_HERE_S = 60.0, 0.5
 _TASK = "task:"
+#: That a second is over: nothing was heard, but who listens for anything looks for himself.
+_EVERYTHING = ""
 
 
 class Changes:
@@ -47,7 +49,10 @@ class Changes:
         self._unheard_since: float | None = None
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change of `topic`, until the function that comes back is called."""
+        """Call `callback` after each change of `topic`, until the function that comes back is called.
+
+        Who listens for ANYTHING is called after every change, and each second in any case.
+        """
         with self._lock:
             if self._watch is None and not self._closed:
                 self._watch = self._new_watch()
@@ -125,12 +130,15 @@ class Changes:
             return set()
         before, self._seen = self._seen, {task_id: heads.get(task_id) for task_id in listened_for}
         # One that was not looked at before may have changed since its listener last saw it.
-        return {_TASK + one for one, now in self._seen.items() if one not in before or before[one] != now}
+        changed = {_TASK + one for one, now in self._seen.items() if one not in before or before[one] != now}
+        return changed | {_EVERYTHING}
 
     def _call(self, heard: set[str]) -> None:
         with self._lock:
             if ANYTHING in heard:
                 heard = set(self._callbacks)
+            elif heard:
+                heard = {topic for topic in heard if topic != _EVERYTHING} | {ANYTHING}
             callbacks = [callback for topic in heard for callback in self._callbacks.get(topic, ())]
         for callback in callbacks:
             with contextlib.suppress(RuntimeError):  # the event loop that it would wake has ended meanwhile

@@ -78,6 +78,7 @@ class Keeper:
         )
         store.look_at_limits(settings.limits.of_running)
         store.forget_runtimes()
+        store.forget_order()
         if store.has_calls():
             store.forget_calls(finished_before=ago(settings.mcp.join_window_s))
         for task_id in (*swept.expired, *swept.purged):

@@ -36,6 +36,7 @@ from .task_request import (
     MAX_REASON_CHARS,
     TaskOptions,
     TaskRequest,
+    check_beginning,
     check_id,
     check_limit,
     check_optional,
@@ -159,6 +160,27 @@ class TaskService:
             self._on_submit(submission.task)
         return self._view(submission.task, submission.position, created=submission.created)
 
+    def request_again(
+        self, task_id: str, inputs: Mapping[str, Any], *, owner: str | None = LOCAL_OWNER
+    ) -> TaskRequest:
+        """What to submit for a new task like this one, of the same owner, with other inputs.
+
+        A secret that is given as it is shown stays what it was. Raises TaskNotFound and UnknownTool.
+        """
+        task = self._get(task_id, owner)
+        return TaskRequest(
+            task.tool_name,
+            self.tools.get(task.tool_name).unmasked(inputs, task.inputs or {}),
+            owner=task.owner,
+            queue=task.queue,
+            priority=task.priority,
+            ttl_s=task.ttl_s,
+            tags=task.tags,
+            resources=task.resources,
+            answers=task.answers,
+            caller=task.caller,
+        )
+
     # -- reading
 
     def status(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> TaskStatus:
@@ -191,34 +213,46 @@ class TaskService:
         tool_name: str | None = None,
         tags_any: Sequence[str] = (),
         parent_id: str | None = None,
+        queue: str | None = None,
+        id_beginning: str | None = None,
+        text: str | None = None,
         submitted_after: int | None = None,
+        submitted_before: int | None = None,
+        oldest_first: bool = False,
         limit: int = 50,
         cursor: str | None = None,
     ) -> TaskPage:
-        """A page of tasks, newest first. Raises InvalidRequest, or InvalidCursor for one not of ours."""
+        """A page of tasks, newest or oldest first. Raises InvalidRequest, and InvalidCursor, its kind."""
         check_limit(limit, _MAX_PAGE)
+        begin = None if cursor is None else self._open_cursor(cursor, owner, oldest_first)
         query = TaskQuery(
             owner=owner,
             states=check_states(states),
             tool_name=check_optional("tool_name", tool_name),
             tags_any=check_tags(tags_any),
             parent_id=check_optional("parent_id", parent_id),
+            queue=check_optional("queue", queue),
+            id_beginning="" if id_beginning is None else check_beginning(id_beginning),
+            text=check_optional("text", text) or "",
             submitted_after=check_time("submitted_after", submitted_after),
-            before_seq=None if cursor is None else self._open_cursor(cursor, owner),
+            submitted_before=check_time("submitted_before", submitted_before),
+            before_seq=None if oldest_first else begin,
+            after_seq=(begin or 0) if oldest_first else None,
             limit=limit + 1,
         )
         found = self.store.page(query)
         tasks, more = found[:limit], len(found) > limit
-        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner]) if more else None)
+        order = ["oldest"] if oldest_first else []
+        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner, *order]) if more else None)
 
-    def _open_cursor(self, cursor: str, owner: str | None) -> int:
+    def _open_cursor(self, cursor: str, owner: str | None, oldest_first: bool) -> int:
         from itsdangerous import BadData
 
         try:
-            seq, of = self._cursor_signer().loads(cursor)
+            seq, of, *order = self._cursor_signer().loads(cursor)
         except (BadData, TypeError, ValueError, AttributeError):
             raise InvalidCursor from None
-        if of != owner:
+        if of != owner or bool(order) != oldest_first:
             raise InvalidCursor
         return int(seq)
 

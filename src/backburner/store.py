@@ -15,6 +15,7 @@ from .client_time_outs import KeepsTimeOuts
 from .hand_out import HandOutStore
 from .lifecycle import State
 from .limits import NO_LIMITS, Limits
+from .looking import LookingStore
 from .open_call import CallStore
 from .reports import Change
 from .submission import Submission
@@ -37,15 +38,24 @@ from .webhooks.outbox import Outbox
 
 @dataclass(frozen=True, slots=True)
 class TaskQuery:
-    """Which tasks to list, newest first. Empty means any. `before_seq` is where the last page ended."""
+    """Which tasks to list, newest first. Empty means any. `before_seq` is where the last page ended.
+
+    With `after_seq` (0 for the first page) they come oldest first. `id_beginning` is part of an id, and
+    `text` is in the name of the tool, a tag, the external id or the error, in small letters or capitals.
+    """
 
     owner: str | None = None
     states: frozenset[State] = frozenset()
     tool_name: str | None = None
     tags_any: tuple[str, ...] = ()
     parent_id: str | None = None
+    queue: str | None = None
+    id_beginning: str = ""
+    text: str = ""
     submitted_after: int | None = None
+    submitted_before: int | None = None
     before_seq: int | None = None
+    after_seq: int | None = None
     limit: int = 50
 
 
@@ -152,7 +162,7 @@ class StoreSize:
 # -- the verbs -------------------------------------------------------------------------------------
 
 
-class Store(CallStore, HandOutStore, Outbox, KeepsTimeOuts, Protocol):
+class Store(CallStore, HandOutStore, LookingStore, Outbox, KeepsTimeOuts, Protocol):
     """Where tasks live, for one host or `shared` by several. Safe to use from many threads and processes."""
 
     url: str

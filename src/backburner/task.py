@@ -29,6 +29,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, 
 _CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
 _TIME_CHARS, _RANDOM_CHARS = 10, 26
 _RANDOM_BITS = 5 * _RANDOM_CHARS
+_LAST_MS = 2 ** (5 * _TIME_CHARS) - 1
 _ID_BYTES = 25  # base 32 turns five bytes into eight characters, so four characters are spare
 _SPARE_BITS = 20
 _TASK_ID = re.compile(rf"tsk_[{_ALPHABET}]{{{_TIME_CHARS + _RANDOM_CHARS}}}")
@@ -42,7 +43,7 @@ def new_task_id(now_ms: int) -> str:
 
 def first_task_id(now_ms: int) -> str:
     """What no id of a task of that time, or of a later one, sorts before."""
-    return _task_id(max(0, now_ms), 0)
+    return _task_id(min(max(0, now_ms), _LAST_MS), 0)
 
 
 def _task_id(ms: int, chance: int) -> str:
@@ -55,6 +56,14 @@ def ids_that_begin(text: str) -> tuple[str, str]:
     """The first and the last that a task id which begins so can be."""
     chars = len("tsk_") + _TIME_CHARS + _RANDOM_CHARS
     return text.ljust(chars, _ALPHABET[0]), text.ljust(chars, _ALPHABET[-1])
+
+
+def time_of_id(task_id: str) -> int:
+    """When a task was made, by the clock of its maker, in milliseconds."""
+    ms = 0
+    for char in task_id.removeprefix("tsk_")[:_TIME_CHARS]:
+        ms = ms * len(_ALPHABET) + _ALPHABET.index(char)
+    return ms
 
 
 def is_task_id(text: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from . import json_text
 from .errors import InvalidCursor, InvalidRequest, OverLimit, TaskNotFound, TooLarge, UnknownQueue
 from .lifecycle import State
-from .task import LOCAL_OWNER, Answer, Caller, Resources, is_task_id
+from .task import LOCAL_OWNER, Answer, Caller, Resources, beginning_of_id, is_task_id
 from .times import LONGEST_S
 
 MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000
@@ -81,6 +81,14 @@ def check_id(task_id: str) -> str:
     if not isinstance(task_id, str) or not is_task_id(task_id):
         raise TaskNotFound(task_id=task_id if isinstance(task_id, str) and len(task_id) <= 64 else "…")
     return task_id
+
+
+def check_beginning(text: str) -> str:
+    """What the ids begin with for which `text` is short. Raises InvalidRequest."""
+    beginning = beginning_of_id(text) if isinstance(text, str) else None
+    if beginning is None:
+        raise InvalidRequest(reason=f"no task id begins with {_shown(text)}; they look like tsk_01J8WQ6JY7…")
+    return beginning
 
 
 def check_text(name: str, value: Any, longest: int) -> str:

@@ -240,6 +240,11 @@ class ToolSpec:
         """The inputs for people to see: secret ones are hidden."""
         return {key: HIDDEN if key in self.secrets else value for key, value in inputs.items()}
 
+    def unmasked(self, inputs: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs that a person changed: a secret that is still hidden is what it was before."""
+        hidden = {key for key in self.secrets.intersection(before) if inputs.get(key) == HIDDEN}
+        return {**inputs, **{key: before[key] for key in hidden}}
+
     def without_secrets(self, said: dict[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What a call with these inputs says of itself, for people to see."""
         if not self.secrets:

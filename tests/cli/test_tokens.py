@@ -149,3 +149,19 @@ def test_what_is_no_token_is_told(lab: Lab) -> None:
     refused = lab.run("serve", "lab.py", "--http", "0.0.0.0:0")
     assert refused.returncode == 2
     assert "backburner token new" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_token_has_the_role_that_it_was_made_with(lab: Lab) -> None:
+    screen = lab.json("token", "new", "--owner", "alice", "--name", "screen", "--role", "read")["token"]
+    whole = lab.json("token", "new", "--owner", "alice")["token"]
+    assert {one["name"]: one["role"] for one in lab.json("token", "list")["tokens"]} == {
+        "screen": "read",
+        "alice": "operate",
+    }
+    with served(lab) as url:
+        me = url.replace("/mcp", "/api/v1/me")
+        for token, role, status in ((screen, "read", 403), (whole, "operate", 200)):
+            bearer = {"Authorization": f"Bearer {token}"}
+            assert httpx2.get(me, headers=bearer).json()["role"] == role
+            assert ask(url, token).status_code == status

@@ -16,8 +16,8 @@ from backburner.stores import open_store
 from tests.deployment import foreign_environment
 
 COMMAND = [str(Path(sys.executable).with_name("backburner")), "migrate"]
-#: What processes say of themselves, and what is counted.
-NOT_COPIED = {"workers", "keeper", "queue_depth"}
+#: What processes say of themselves, and what is counted and numbered.
+NOT_COPIED = {"workers", "keeper", "queue_depth", "event_order"}
 
 
 def begin(source: str, to: str, *words: str) -> subprocess.Popen[str]:

@@ -178,7 +178,7 @@ def test_compacting_is_refused_where_there_is_no_room_and_says_how_much_it_takes
     path = small_disk / "tasks.db"
     of_an_earlier_release(path)
     with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
-        task_id, _ = log(store, 9)
+        task_id, _ = log(store, 8)
         with pytest.raises(NoRoomToCompact, match="prune --older-than") as refused:
             store.compact()
         assert refused.value.details["needed_mb"] > refused.value.details["free_mb"]

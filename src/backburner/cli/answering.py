@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..records import status_record
 from ..terminal_text import printable
 from .inputs import read_inputs
 from .output import cell, print_json, say, show, state_cell
 from .place import Place
-from .records import status_record
 from .verb import TaskId, verb
 from .watching import question_hints
 

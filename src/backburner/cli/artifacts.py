@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..records import record
 from ..terminal_text import printable
 from .output import moment, print_json, say, show, size, table
 from .place import Place
-from .records import record
 from .verb import TaskId, verb
 
 if TYPE_CHECKING:

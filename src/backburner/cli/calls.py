@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..records import record, result_record, status_record, submission_record
 from ..task import LOCAL_OWNER, Resources
 from ..terminal_text import printable
 from .completion import complete_tool
@@ -13,7 +14,6 @@ from .exits import Exit, exit_of_state
 from .inputs import read_inputs
 from .output import print_json, say
 from .place import Place, learn_tools
-from .records import record, result_record, status_record, submission_record
 from .results import print_value, say_error
 from .verb import TaskId, verb
 from .watching import follow, view_for

@@ -18,11 +18,11 @@ from ..engines.local import Standing
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
-from .clients import client_records
+from .clients import clients_of
 from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
-from .overview import queue_records
+from .overview import queues_of
 from .place import Place, Where, learn_tools, open_place
 from .webhooks import is_late, troubled_endpoints
 
@@ -331,7 +331,7 @@ def _leases(place: Place) -> Iterator[Finding]:
 def _queues(place: Place) -> Iterator[Finding]:
     fine = True
     anybody = bool(live_workers(place))
-    for queue in queue_records(place):
+    for queue in queues_of(place):
         name, queued, longest = queue["queue"], queue["queued"], queue["max_length"]
         if longest and queued >= _NEARLY_FULL * longest:
             fine = False
@@ -376,7 +376,7 @@ def _webhooks(place: Place) -> Iterator[Finding]:
 
 def _clients(place: Place) -> Iterator[Finding]:
     """Whose learned limit is so short that most of its calls are answered by a handle, or set too long."""
-    for one in client_records(place):
+    for one in clients_of(place):
         held_s = one["held_s"]
         who = f"{one['name']} {one['version']} over {one['transport']}"
         gave_up = f"{who} gave up on a call after {span(one['gave_up_after_s'])}"

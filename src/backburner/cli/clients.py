@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .output import print_json, say, show, span, table
 from .place import Place
 from .verb import verb
-
-if TYPE_CHECKING:
-    from ..client_time_outs import ClientTimeOut
-    from ..mcp.patience import Limits
-    from ..mcp.showing import Client
 
 
 class Action(StrEnum):
@@ -58,40 +53,17 @@ def clients(
         _show(place)
 
 
-def client_records(place: Place) -> list[dict[str, Any]]:
-    """Each client that gave a held call up: its clocks, from where they are known, and what it taught."""
-    kept = place.store.time_outs()
-    if not kept:
+def clients_of(place: Place) -> list[dict[str, Any]]:
+    """The clients that gave up on calls in a place, as `client_records` has them."""
+    if not place.store.time_outs():
         return []
-    from ..mcp.patience import by_client, limits
+    from ..web.reading import client_records  # which takes its time
 
-    return [
-        _record(client, limits(client, place.settings, seen, place.store.now_ms()), seen)
-        for client, seen in by_client(kept).items()
-    ]
-
-
-def _record(client: Client, found: Limits, seen: list[ClientTimeOut]) -> dict[str, Any]:
-    from ..mcp.patience import transport_of
-    from ..times import iso
-
-    return {
-        "name": client.name,
-        "version": client.version,
-        "transport": transport_of(client),
-        "wall_s": found.clocks.wall_s,
-        "idle_s": found.clocks.idle_s,
-        "restarts": found.clocks.restarts,
-        "held_s": found.hold_s(with_progress=False),
-        "source": found.source,
-        "time_outs": len(seen),
-        "gave_up_after_s": min(one.waited_ms for one in seen) / 1000,
-        "last_seen_at": iso(seen[-1].seen_at),
-    }
+    return client_records(place.store, place.settings)
 
 
 def _show(place: Place) -> None:
-    found = client_records(place)
+    found = clients_of(place)
     if place.as_json:
         print_json({"clients": found})
         return

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..records import record
 from ..terminal_text import printable
 from .exits import Exit
 from .output import cell, print_json, show_line
 from .place import Where
-from .records import record
 from .verb import verb
 
 if TYPE_CHECKING:

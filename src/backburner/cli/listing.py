@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..lifecycle import State
+from ..records import status_record
 from ..short_names import owner_name, short_id
 from ..terminal_text import printable
 from .live_picture import show_live
 from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
-from .records import status_record
 from .verb import verb
 
 if TYPE_CHECKING:

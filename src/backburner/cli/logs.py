@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import times
+from ..records import log_record, record
 from .output import cell, log_cells, print_json, stdout
 from .place import Place
-from .records import log_record, record
 from .verb import TaskId, verb
 from .watching import follow, pass_on_logs
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ..lifecycle import State
+from ..records import queue_records, record, tool_record
 from ..terminal_text import printable
 from .listing import shown_id
 from .live_workers import live_workers
 from .output import age, cell, print_json, say, show, span, state_cell, table
 from .place import Place, learn_tools
-from .records import record
 from .verb import verb
 
 if TYPE_CHECKING:
@@ -49,33 +49,23 @@ def add_to(app: typer.Typer) -> None:
     )(tools)
 
 
-def queue_records(place: Place) -> list[dict[str, Any]]:
-    """Each queue that is configured here or has tasks: how many wait and run, and who works on it."""
-    depths = {depth.queue: depth for depth in place.store.queue_depths()}
-    live = [worker.queue for worker in live_workers(place)]
-    configured = place.settings.queues
-    return [
-        {
-            "queue": name,
-            "queued": depths[name].queued if name in depths else 0,
-            "running": depths[name].leased if name in depths else 0,
-            "workers": live.count(name),
-            "workers_on_this_host": configured[name].workers if name in configured else 0,
-            "max_length": configured[name].max_length if name in configured else None,
-        }
-        for name in [*configured, *sorted(depths.keys() - configured.keys())]
-    ]
+def queues_of(place: Place) -> list[dict[str, Any]]:
+    """The queues of a place, as `queue_records` has them."""
+    return queue_records(place.store, place.settings, live_workers(place))
 
 
 def queues(place: Place) -> None:
-    """Show the queues: how many tasks wait and run, how many workers are alive, how full each is."""
-    found = queue_records(place)
+    """Show the queues: how many tasks wait and run, how many workers are alive, how full each is.
+
+    Nothing of a queue that is paused begins until it is resumed; see `pause`.
+    """
+    found = queues_of(place)
     if place.as_json:
         print_json({"queues": found})
         return
     rows = [
         [
-            one["queue"],
+            one["queue"] if one["paused_at"] is None else cell(f"{one['queue']} (paused)", "yellow"),
             one["queued"],
             one["running"],
             f"{one['workers']} alive, {one['workers_on_this_host']} set for this host",
@@ -164,7 +154,7 @@ def tools(place: Place) -> None:
     """List the slow tools of an app, with their inputs."""
     assert place.app is not None, "this verb needs an app"
     learn_tools(place.app)
-    found = [_tool(place, spec) for spec in place.app.tools]
+    found = [tool_record(spec, place.settings) for spec in place.app.tools]
     if place.as_json:
         print_json({"tools": found})
         return
@@ -182,20 +172,6 @@ def tools(place: Place) -> None:
         for one in found
     ]
     show(table(["TOOL", "QUEUE", "LIMIT", "INPUTS", ""], rows, whole=("TOOL",)))
-
-
-def _tool(place: Place, spec: Any) -> dict[str, Any]:
-    return {
-        "tool_name": spec.name,
-        "description": spec.description,
-        "queue": spec.queue_in(place.settings),
-        "max_runtime_s": spec.timeout_s or place.settings.limits.max_runtime_s,
-        "max_attempts": spec.retry.max_attempts,
-        "task": spec.task,
-        "answer": spec.answer,
-        "input_schema": spec.input_schema,
-        "output_schema": spec.output_schema,
-    }
 
 
 def _inputs(schema: dict[str, Any]) -> str:

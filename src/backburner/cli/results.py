@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..records import result_record, value_of
 from ..terminal_text import printable
 from .exits import exit_of_state
 from .output import print_json, say
 from .place import Place
-from .records import result_record, value_of
 from .verb import TaskId, verb
 
 if TYPE_CHECKING:

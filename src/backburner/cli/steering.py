@@ -10,13 +10,13 @@ import typer
 
 from ..errors import NotAllowedNow, TaskNotFound
 from ..lifecycle import TERMINAL, State
+from ..records import status_record
 from ..terminal_text import printable
 from .completion import complete_task_id
 from .filters import every_task
 from .live_workers import say_if_nobody_works
 from .output import age, cell, print_json, say, show, state_cell, table
 from .place import Place
-from .records import status_record
 from .verb import verb
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..records import record
 from .exits import Exit
 from .live_workers import asking_tasks, leased_tasks, supervision
 from .output import (
@@ -23,9 +24,8 @@ from .output import (
     table,
     took_s,
 )
-from .overview import queue_records
+from .overview import queues_of
 from .place import Place
-from .records import record
 from .verb import verb
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def status(place: Place) -> None:
     found = supervision(place)
     standing, running, asking = found.standing, list(leased_tasks(place)), list(asking_tasks(place))
     retired = [{"pid": one.get("pid"), "version": one.get("version")} for one in _lock(place).retired()]
-    queues = [one for one in queue_records(place) if one["queued"] or one["running"] or one["workers"]]
+    queues = [one for one in queues_of(place) if one["queued"] or one["running"] or one["workers"]]
     if place.as_json:
         shown = {
             "supervisor": {**record(standing), "trouble": found.trouble and str(found.trouble)},

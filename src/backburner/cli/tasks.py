@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..records import record, status_record
 from ..terminal_text import printable
 from .output import cell, field_table, moment, print_json, say, show, span, state_cell, table
 from .place import Place
-from .records import record, status_record
 from .results import shown_value
 from .verb import TaskId, verb
 from .watching import question_hints

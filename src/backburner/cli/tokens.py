@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..mcp.serving.roles import Role, role_of
 from .filters import local_ms
 from .output import cell, moment, print_json, say, show, table
 from .place import Place
@@ -30,6 +31,7 @@ def add_to(app: typer.Typer) -> None:
         examples=[
             "backburner token new --owner alice -t lab.py",
             "backburner token new --owner alice --name laptop --expires 30d",
+            "backburner token new --owner wall --role read-all",
         ],
     )(new)
     verb(
@@ -57,6 +59,10 @@ def new(
     scopes: Annotated[
         list[str] | None, typer.Option("--scope", metavar="SCOPE", help="What tools may see; may be repeated")
     ] = None,
+    role: Annotated[
+        Role,
+        typer.Option(help="Look, or steer as well; its owner's tasks, or those of all (see docs/api.md)"),
+    ] = Role.OPERATE,
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="When it ends: after 30d, or at a local time")
     ] = None,
@@ -68,7 +74,9 @@ def new(
     start on.
     """
     file = _file(place)
-    made, secret = file.add(owner, name, scopes or (), None if expires is None else _end(expires))
+    of_role = [] if role is Role.OPERATE else [role.scope]
+    ends = None if expires is None else _end(expires)
+    made, secret = file.add(owner, name, [*of_role, *(scopes or ())], ends)
     if place.as_json:
         print_json({**_record(made), "token": secret})
         return
@@ -114,11 +122,12 @@ def list_tokens(place: Place) -> None:
             token.owner,
             moment(token.created_at),
             cell("expired", "red") if token.expired else moment(token.expires_at) or "never",
+            _role(token),
             " ".join(token.scopes),
         ]
         for token in tokens
     ]
-    show(table(["NAME", "OWNER", "MADE", "EXPIRES", "SCOPES"], rows, whole=("NAME", "OWNER")))
+    show(table(["NAME", "OWNER", "MADE", "EXPIRES", "ROLE", "SCOPES"], rows, whole=("NAME", "OWNER")))
 
 
 def revoke(
@@ -150,10 +159,15 @@ def _record(token: Token) -> dict[str, Any]:
     return {
         "name": token.name,
         "owner": token.owner,
+        "role": _role(token),
         "scopes": list(token.scopes),
         "created_at": iso(token.created_at),
         "expires_at": iso(token.expires_at),
     }
+
+
+def _role(token: Token) -> str:
+    return str(role_of(token.scopes))
 
 
 def _end(text: str) -> int:

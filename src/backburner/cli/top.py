@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ..config import without_password
-from ..lifecycle import TERMINAL, State
+from ..lifecycle import LEASED, TERMINAL, State
+from ..records import queue_records, record, status_record
 from ..terminal_text import printable
 from .listing import progress_words, shown_id
 from .live_picture import show_live
 from .live_workers import supervision
 from .output import age, cell, print_json, show, span, state_cell, stdout, table, took_s
 from .place import Place
-from .records import record, status_record
 from .verb import verb
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from ..health import Supervision
     from ..service import TaskStatus
-    from ..store import QueueDepth
 
-_ACTIVE = tuple(state for state in State if state not in TERMINAL)
+_ACTIVE = frozenset(State) - TERMINAL
 #: For how long the ended tasks are counted that the line at the top shows, and in how many steps it is drawn.
 _MINUTE_S = 60.0
 _STEPS = 30
@@ -98,7 +97,7 @@ class Seen:
     """What there is at one moment."""
 
     states: Mapping[State, int]
-    depths: Sequence[QueueDepth]
+    queues: Sequence[Mapping[str, Any]]
     found: Supervision
     active: Sequence[TaskStatus]
     latest: Sequence[TaskStatus]
@@ -107,7 +106,7 @@ class Seen:
         return {
             "supervisor": record(self.found.standing),
             "states": {str(state): self.states.get(state, 0) for state in State},
-            "queues": record(self.depths),
+            "queues": list(self.queues),
             "workers": record(self.found.live),
             "active": [status_record(one) for one in self.active],
             "latest": [status_record(one) for one in self.latest],
@@ -115,16 +114,23 @@ class Seen:
 
 
 def _seen(place: Place) -> Seen:
-    service, owner = place.service, place.owner
-    active = [service.view(task) for task in service.list(owner=owner, states=_ACTIVE, limit=_LATEST).tasks]
-    ended = service.list(owner=owner, states=tuple(TERMINAL), limit=_FEWEST_ROWS).tasks
+    def listed(states: Collection[State], limit: int, *, oldest_first: bool) -> list[TaskStatus]:
+        page = place.service.list(
+            owner=place.owner, states=sorted(states), limit=limit, oldest_first=oldest_first
+        )
+        return [place.service.view(task) for task in page.tasks]
+
+    found = supervision(place)
     return Seen(
-        place.store.count_states(owner),
-        place.store.queue_depths(),
-        supervision(place),
-        # Who runs is looked at first, then who comes next.
-        sorted(active, key=lambda one: (one.task.started_at is None, one.task.seq)),
-        [service.view(task) for task in ended],
+        place.store.count_states(place.owner),
+        queue_records(place.store, place.settings, found.live),
+        found,
+        # Who runs first, then who comes next.
+        [
+            *listed(LEASED, _LATEST, oldest_first=True),
+            *listed(_ACTIVE - LEASED, _LATEST, oldest_first=True),
+        ],
+        listed(TERMINAL, _FEWEST_ROWS, oldest_first=False),
     )
 
 
@@ -132,7 +138,7 @@ def _picture(place: Place, seen: Seen, ended: Ended, height: int | None) -> Rend
     from rich.console import Group
 
     ended.count(sum(seen.states.get(state, 0) for state in TERMINAL))
-    queues = _queues(place, seen)
+    queues = _queues(seen)
     above = [_headline(place, seen), _states(seen, ended), cell(""), queues, cell("")]
     rows = len(seen.active) if height is None else max(_FEWEST_ROWS, height - queues.row_count - 6)
     shown = seen.active[:rows]
@@ -165,17 +171,17 @@ def _states(seen: Seen, ended: Ended) -> Text:
     return line
 
 
-def _queues(place: Place, seen: Seen) -> Any:
-    depths = {depth.queue: depth for depth in seen.depths}
-    live = seen.found.live
-    names = [*place.settings.queues, *sorted(depths.keys() - place.settings.queues.keys())]
-    rows = []
-    for name in names:
-        workers = sum(worker.queue == name for worker in live)
-        depth = depths.get(name)
-        queued, leased = (depth.queued, depth.leased) if depth else (0, 0)
-        if queued or leased or workers:
-            rows.append([name, queued, leased, _slots(workers, leased)])
+def _queues(seen: Seen) -> Any:
+    rows = [
+        [
+            one["queue"],
+            one["queued"],
+            one["running"],
+            _slots(one["workers"], one["running"]) if one["paused_at"] is None else cell("paused", "yellow"),
+        ]
+        for one in seen.queues
+        if one["queued"] or one["running"] or one["workers"] or one["paused_at"]
+    ]
     return table(["QUEUE", "QUEUED", "RUNNING", "WORKERS"], rows, whole=("QUEUE", "QUEUED", "RUNNING"))
 
 

@@ -20,8 +20,8 @@ from .sqlite_errors import from_sqlite
 from .statements import for_table, statements
 from .transaction import UNFIT, Transaction
 
-#: What processes say of themselves, and what triggers count. It is made anew where the tasks are.
-LEFT_OUT = frozenset({"workers", "keeper", "queue_depth"})
+#: What processes say of themselves, and what triggers count and number. It is made anew where the tasks are.
+LEFT_OUT = frozenset({"workers", "keeper", "queue_depth", "event_order"})
 
 _BUSY_TIMEOUT_S = 10
 _ROWS_AT_ONCE = 2_000

@@ -39,6 +39,7 @@ class PostgresTables(Tables):
             with tables.telling_errors():
                 tables.tx.run("wait_for_others")
                 tables.tx.run("stop_counting")
+                tables.tx.run("stop_numbering")
             yield tables
 
     @contextmanager
@@ -66,7 +67,7 @@ class PostgresTables(Tables):
 
     def finish(self, tables: Iterable[Table]) -> None:
         with self.telling_errors():
-            for name in ("forget_counts", "count_at_once", "count_on", "number_on"):
+            for name in ("forget_counts", "count_at_once", "count_on", "number_events_on", "number_on"):
                 self.tx.run(name)
             for table in tables:
                 self._connection.execute(for_table(self.dialect, "learn_sizes", table.name).encode())

@@ -12,6 +12,7 @@ from ..errors import ArtifactNotFound
 from ..hand_out import HandOut
 from ..lifecycle import State
 from ..limits import NO_LIMITS, Limits
+from ..looking import EVENTS_IN_ORDER, Ended, Happenings, PausedQueue
 from ..open_call import Note, OpenCall
 from ..reports import Change
 from ..store import (
@@ -39,7 +40,7 @@ from ..task import (
 )
 from ..watch import Watch
 from ..webhooks.outbox import Delivery
-from . import calls, clients, deliveries, hand_outs, keeping, rows, task_logs, tasks, turns, working
+from . import calls, clients, deliveries, hand_outs, keeping, looking, rows, task_logs, tasks, turns, working
 from .transaction import Transaction
 
 T = TypeVar("T")
@@ -348,6 +349,35 @@ class SqlStore(ABC):
 
     def forget_time_outs(self, name: str | None = None) -> int:
         return self._write(lambda tx: clients.forget(tx, name))
+
+    # -- looking from outside
+
+    def happenings(self, after: str | None = None, limit: int = 500) -> Happenings:
+        return self._read(lambda tx: looking.happenings(tx, after, limit), snapshot=True)
+
+    def forget_order(self, keep: int = EVENTS_IN_ORDER) -> None:
+        self._write(lambda tx: tx.run("forget_event_order", keep=keep), durable=False)
+
+    def ended(
+        self,
+        since: int,
+        until: int,
+        every_ms: int,
+        *,
+        owner: str | None = None,
+        tool_name: str | None = None,
+        queue: str | None = None,
+    ) -> list[Ended]:
+        return self._read(lambda tx: looking.ended(tx, since, until, every_ms, owner, tool_name, queue))
+
+    def pause_queue(self, queue: str, by: str) -> None:
+        self._write(lambda tx: tx.run("pause_queue", queue=queue, by=by, now=tx.now))
+
+    def resume_queue(self, queue: str) -> None:
+        self._write(lambda tx: looking.resume_queue(tx, queue))
+
+    def paused_queues(self) -> list[PausedQueue]:
+        return self._read(looking.paused_queues)
 
     # -- the store itself
 

@@ -2,8 +2,9 @@
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
 in place of `{…}` in statements and in other fragments. `{leased}` and `{unfinished}` are lists of
-states, from the lifecycle, and `{never}` is a time. Parameters are written `:name`. A block that begins
-with `-- template: …` is a statement for any table, whose name and columns are put in when it is used.
+states, from the lifecycle, `{wait_class}` and `{run_class}` sort spans of time, and `{never}` is a
+time. Parameters are written `:name`. A block that begins with `-- template: …` is a statement
+for any table, whose name and columns are put in when it is used.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from functools import cache
 from importlib.resources import files
 
 from ..lifecycle import LEASED, State
+from ..looking import LATENCY_BOUNDS_MS
 
 _BLOCK = re.compile(r"^-- (name|fragment|template): (\w+)\n", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = (
     *("tasks", "leases", "outputs", "keeping", "calls", "clients", "limits", "webhooks"),
-    *("hand_outs", "copying"),
+    *("hand_outs", "copying", "looking"),
 )
 #: The time at which a task is ready that waits for something else.
 NEVER = 9_000_000_000_000_000
@@ -31,7 +33,17 @@ def _listed(states: frozenset[State]) -> str:
     return ", ".join(f"'{state}'" for state in State if state in states)
 
 
+def _class_of(span: str) -> str:
+    """Which of the bounds of `Ended` a span of milliseconds is below; NULL if there is none."""
+    below = " ".join(f"WHEN {span} < {bound} THEN {n}" for n, bound in enumerate(LATENCY_BOUNDS_MS))
+    return f"CASE {below} WHEN {span} IS NOT NULL THEN {len(LATENCY_BOUNDS_MS)} END"
+
+
 _STATES = {"leased": _listed(LEASED), "unfinished": _listed(LEASED | {State.QUEUED})}
+_SPANS = {
+    "wait_class": _class_of("(coalesce(started_at, completed_at) - submitted_at)"),
+    "run_class": _class_of("(completed_at - started_at)"),
+}
 
 
 def _blocks(text: str) -> list[tuple[str, str, str]]:
@@ -52,7 +64,7 @@ def _found(dialect: str) -> dict[str, dict[str, str]]:
     """What the files have for a dialect: by kind, then by name."""
     found: dict[str, dict[str, str]] = {
         "name": {},
-        "fragment": {**_STATES, "never": str(NEVER)},
+        "fragment": {**_STATES, **_SPANS, "never": str(NEVER)},
         "template": {},
     }
     for file in (*_SHARED, dialect):

@@ -15,7 +15,7 @@ from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueF
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import TaskQuery
 from ..submission import Submission, as_submitted
-from ..task import NewTask, Task, TaskError, TaskHead, first_task_id
+from ..task import NewTask, Task, TaskError, TaskHead, first_task_id, ids_that_begin, time_of_id
 from . import deliveries, limiting, rows
 from .transaction import Answer, Row, Transaction
 
@@ -180,10 +180,15 @@ def position(tx: Transaction, task: Task, limit: int) -> int | None:
 
 
 def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
-    """A page of tasks, newest first. Each state and tag is a walk along an index; the walks are merged."""
+    """A page of tasks. Each state and tag is a walk along an index; the walks are merged."""
+    first_id, last_id = ids_that_begin(query.id_beginning or "tsk_")
     from_seq = 0
-    if query.submitted_after is not None:
-        first = tx.one("first_since", task_id=first_task_id(query.submitted_after - _CLOCKS_DIFFER_MS))
+    since = (
+        [] if query.submitted_after is None else [first_task_id(query.submitted_after - _CLOCKS_DIFFER_MS)]
+    )
+    since += [first_task_id(time_of_id(first_id) - _CLOCKS_DIFFER_MS)] if query.id_beginning else []
+    if since:
+        first = tx.one("first_since", task_id=max(since))
         if first is None:
             return []
         from_seq = first["seq"]
@@ -193,23 +198,49 @@ def find_page(tx: Transaction, query: TaskQuery) -> list[Task]:
             **choice,
             owner=query.owner,
             from_seq=from_seq,
-            before_seq=query.before_seq if query.before_seq is not None else 2**62,
+            before_seq=_before_seq(tx, query, last_id),
+            after_seq=query.after_seq,
             submitted_after=query.submitted_after if query.submitted_after is not None else -1,
             tool_name=query.tool_name,
             parent_id=query.parent_id,
+            submitted_before=query.submitted_before if query.submitted_before is not None else 2**62,
+            first_id=first_id,
+            last_id=last_id,
+            queue=query.queue,
+            text=_pattern(query.text) if query.text else None,
             limit=query.limit,
         )
         for statement, choice in _walks(query)
     ]
     page: list[Row] = []
-    for row in heapq.merge(*walks, key=lambda row: -row["seq"]):
+    newest_first = query.after_seq is None
+    for row in heapq.merge(*walks, key=lambda row: row["seq"], reverse=newest_first):
         if not page or page[-1]["seq"] != row["seq"]:  # a task with two of the tags is in two walks
             page.append(row)
     return [rows.task(row) for row in islice(page, query.limit)]
 
 
+def _before_seq(tx: Transaction, query: TaskQuery, last_id: str) -> int:
+    """Where the walks begin. Ids sort by age, so what is too young for the query is not walked along."""
+    until = [] if query.submitted_before is None else [query.submitted_before]
+    until += [time_of_id(last_id)] if query.id_beginning else []
+    before_seq = 2**62 if query.before_seq is None else query.before_seq
+    if until and (later := tx.one("first_since", task_id=first_task_id(min(until) + _CLOCKS_DIFFER_MS))):
+        return min(before_seq, int(later["seq"]))
+    return before_seq
+
+
+def _pattern(text: str) -> str:
+    """For LIKE: the text as it is, anywhere."""
+    plain = "".join(f"!{char}" if char in "!%_" else char for char in text)
+    return f"%{plain}%"
+
+
 def _walks(query: TaskQuery) -> list[tuple[str, dict[str, Any]]]:
     states: list[State | None] = [*sorted(query.states)] or [None]
+    if query.after_seq is not None:
+        tags = query.tags_any or (None,)
+        return [("list_oldest", {"tag": tag, "state": state}) for tag in tags for state in states]
     if query.parent_id is not None:
         return [("list_parent", {"state": state}) for state in states]
     if query.tags_any:

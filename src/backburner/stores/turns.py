@@ -27,16 +27,19 @@ def take(
     """As `report_all`, then `submit_all`, then `claim` for each wish, in few round trips.
 
     A new task that finds nothing before it in its queue is written once, as leased, and not queued first;
-    but where limits may hold one of them, all are claimed.
+    but where limits may hold one of them, or the queue is paused, all are claimed.
     """
     if any(wish.task_id is not None for wish in wishes):
         assert not submissions, "who is told what to take is handed nothing in"
         return _take_named(tx, reports, wishes, limits)
     locked, lengths = working.lock(tx, reports), tasks.ask_lengths(tx, submissions)
+    paused = tx.ask("paused_queues") if submissions and wishes else None
     waiting = tasks.count_waiting(lengths)
     # Where owners take turns, what ends now counts as under way: else one worker would never change owners.
     lost = [] if fair else working.report_all(tx, reports, locked)
     counted = {new.queue for new, _ in submissions if limits or new.limits is not None}
+    if paused is not None:
+        counted |= {row["queue"] for row in paused.fetchall()}
     free = {
         wish.queue: deque(wish.workers)
         for wish in wishes

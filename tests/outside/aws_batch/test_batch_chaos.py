@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually
-from tests.aws import CREDENTIALS, MotoServer
+from tests.aws import MotoServer
 from tests.engine.local import Local, running
 from tests.engine.partition import Partition
 from tests.ledger import (
@@ -27,8 +26,7 @@ from tests.ledger import (
     supervisor_stopped_beyond_its_lease,
     withstands,
 )
-from tests.outside.aws_batch.compute import Compute
-from tests.outside.aws_batch.conftest import TABLES
+from tests.outside.aws_batch.conftest import define
 from tests.services import PostgresServer
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -46,22 +44,18 @@ def local(
     moto: MotoServer, way: Partition, database_server: PostgresServer, tmp_path: Path
 ) -> Iterator[Local]:
     given: dict[str, Any] = {"store": database_server.new_database(), "data_dir": str(tmp_path / "data")}
-    variables = {
-        "STORE": given["store"],
-        "DATA_DIR": given["data_dir"],
-        **{f"SUPERVISOR__{name.upper()}": str(value) for name, value in QUICK.items()},
-    }
-    environment = {f"BACKBURNER_{name}": value for name, value in variables.items()}
+    variables = {"BACKBURNER_STORE": given["store"], "BACKBURNER_DATA_DIR": given["data_dir"]}
+    define(moto.client("batch"), tmp_path.name, **variables)
+    tables = {"job_queue": {"*": "lab"}, "job_definition": {"*": tmp_path.name}}
     app = contract_app(
-        **given, engine="aws-batch", aws_batch={**TABLES, "endpoint": way.url}, supervisor=QUICK
+        **given, engine="aws-batch", aws_batch={**tables, "endpoint": way.url}, supervisor=QUICK
     )
-    inherited = {**os.environ, **CREDENTIALS, **environment}
-    with running(app, shared=True) as local, Compute.working(moto.client("batch"), inherited):
+    with running(app, shared=True) as local:
         yield local
 
 
 def plan_of(local: Local, way: Partition, database: PostgresServer) -> list[Fault]:
-    # Here nobody tells Batch that a container is gone, so what ends one comes when its task has begun.
+    # A job that ends before its task has begun counts against it, so what ends some comes after that.
     def all_have_begun() -> None:
         eventually(lambda: not any(depth.queued for depth in local.store.queue_depths()))
 

@@ -128,5 +128,5 @@ class BatchQueue:
 
 def _is_about_the_job(error: EngineError) -> bool:
     """Whether Batch does not want this job, and not just now wants none."""
-    answer = getattr(error.__cause__, "response", {})
+    answer = getattr(error.__cause__, "response", None) or {}  # nobody may have answered
     return bool(answer.get("Error", {}).get("Code") == "ClientException")

@@ -8,11 +8,12 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import PlainTextResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +23,7 @@ from ..adapters.servers import framework_of
 from .downloads import download_from
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
+from .roles import role_of
 from .short_answers import answer_shortly
 from .tokens import verifier_of
 
@@ -38,7 +40,8 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/artifacts/…`, `/healthz`, `/readyz` and `routes`, behind the checks of the settings.
+    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz` and `routes`, behind the checks
+    of the settings.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
@@ -51,12 +54,14 @@ def http_app(
     mcp: Any = framework.http_app(server, path, **(mcp_options or {}))
     if (manager := framework.session_manager(server)) is not None:
         answer_shortly(manager)
+    from ...web.api import routes as api_routes  # it is above us, and on the same port
+
     verifier = verifier_of(app)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
     middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
     if verifier is not None:
-        endpoint = RequireAuthMiddleware(endpoint, required_scopes=[])
+        endpoint = RequireAuthMiddleware(ForCallers(endpoint), required_scopes=[])
         middleware += [
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
@@ -71,12 +76,28 @@ def http_app(
             Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
+            *api_routes(app, tokens=verifier is not None),
             *(worker_routes(app) if app.settings.http.worker_door else []),
             *routes,
         ],
         middleware=middleware,
         lifespan=life.lifespan,
     )
+
+
+class ForCallers:
+    """Turns away a token whose role is only to look: a call of a tool makes a task."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = get_access_token()
+        if token is None or role_of(token.scopes).operates:
+            await self._app(scope, receive, send)
+            return
+        said = "This token may look, through the API, and not call tools\n"
+        await PlainTextResponse(said, status_code=403)(scope, receive, send)
 
 
 class _Life:

@@ -3,7 +3,7 @@
 -- name: to_hand_out
 -- What is ready and not out for its next attempt. `task_id` is NULL, or the only one that is wanted.
 SELECT t.task_id FROM tasks t
-WHERE t.queue = :queue AND t.state = 'queued' AND t.ready_at IS NULL
+WHERE t.queue = :queue AND t.state = 'queued' AND t.ready_at IS NULL AND {not_paused}
   AND (CAST(:task_id AS TEXT) IS NULL OR t.task_id = :task_id)
   AND NOT EXISTS (SELECT 1 FROM hand_outs h WHERE h.task_id = t.task_id AND h.attempt > t.attempt
                   AND (h.again_at IS NULL OR h.again_at > :now))

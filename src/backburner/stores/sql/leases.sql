@@ -2,6 +2,7 @@
 
 -- name: top_ready_priority
 SELECT priority FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND priority < :below
+  AND {not_paused}
 ORDER BY priority DESC LIMIT 1;
 
 -- name: ready_shares

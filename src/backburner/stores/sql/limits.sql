@@ -6,7 +6,8 @@
 
 -- fragment: waits_for
 coalesce((SELECT l.reason FROM task_limits l WHERE l.seq = t.seq AND l.held = 1),
-         (SELECT h.problem FROM hand_outs h WHERE h.task_id = t.task_id AND t.state = 'queued')) AS waits_for
+         (SELECT h.problem FROM hand_outs h WHERE h.task_id = t.task_id AND t.state = 'queued'),
+         {paused}) AS waits_for
 
 -- name: keep_limits
 INSERT INTO task_limits (seq, queue, priority, share, tool_said, held, waits_for, reason)

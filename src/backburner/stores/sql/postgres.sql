@@ -2,7 +2,7 @@
 
 -- name: ready_tasks
 -- Rows that another claim holds are passed over.
-SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND {not_paused}
 ORDER BY priority DESC, seq LIMIT :limit FOR UPDATE SKIP LOCKED;
 
 -- name: ready_task
@@ -20,6 +20,11 @@ SELECT task_id, seq, webhooks_json FROM tasks WHERE state = 'expired' AND update
 -- The ids are a JSON array, so that the statement is the same for any number of them.
 SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_array_elements_text(:task_ids) AS ids (value));
+
+-- fragment: has_text
+-- Small letters and capitals are the same.
+(t.tool_name ILIKE :text ESCAPE '!' OR t.tags_json ILIKE :text ESCAPE '!'
+ OR t.external_id ILIKE :text ESCAPE '!' OR t.error_json ILIKE :text ESCAPE '!')
 
 -- name: lock_task
 SELECT {locked} FROM tasks WHERE task_id = :task_id FOR UPDATE;
@@ -45,6 +50,7 @@ SELECT pg_advisory_xact_lock(6238125501);
 -- name: list_state
 SELECT t.*, {hint} FROM task_summary t WHERE (t.state, t.seq) < (:state, :before_seq) AND t.state >= :state
 {since}
+{also}
 {of_tool}
 {of_owner}
 ORDER BY t.state DESC, t.seq DESC LIMIT :limit;
@@ -52,6 +58,7 @@ ORDER BY t.state DESC, t.seq DESC LIMIT :limit;
 -- name: list_owner
 SELECT t.*, {hint} FROM task_summary t WHERE (t.owner, t.seq) < (:owner, :before_seq) AND t.owner >= :owner
 {since}
+{also}
 ORDER BY t.owner DESC, t.seq DESC LIMIT :limit;
 
 -- name: list_owner_finished
@@ -60,6 +67,7 @@ SELECT t.*, {hint} FROM task_summary t
 WHERE t.owner = :owner AND (t.state, t.seq) < (:state, :before_seq) AND t.state >= :state
   AND t.completed_at IS NOT NULL
 {since}
+{also}
 {of_tool}
 ORDER BY t.state DESC, t.seq DESC LIMIT :limit;
 
@@ -68,7 +76,25 @@ SELECT t.*, {hint} FROM task_summary t
 WHERE (t.owner, t.tool_name, t.seq) < (:owner, :tool_name, :before_seq)
   AND (t.owner, t.tool_name) >= (:owner, :tool_name)
 {since}
+{also}
 ORDER BY t.owner DESC, t.tool_name DESC, t.seq DESC LIMIT :limit;
+
+-- name: events_after
+-- A transaction that is still open may have events that belong before those of later ones, so these wait for it.
+SELECT o.txid::text::bigint AS txid, o.number, e.*, t.owner, t.tool_name, t.queue
+FROM (SELECT * FROM event_order
+      WHERE (txid, number) > ((:txid)::text::xid8, :number) AND txid < pg_snapshot_xmin(pg_current_snapshot())
+      ORDER BY txid, number LIMIT :limit) o
+LEFT JOIN task_events e ON e.task_id = o.task_id AND e.seq = o.seq
+LEFT JOIN tasks t ON t.task_id = e.task_id
+ORDER BY o.txid, o.number;
+
+-- name: first_in_order
+SELECT txid::text::bigint AS txid, number FROM event_order ORDER BY txid, number LIMIT 1;
+
+-- name: end_of_order
+-- What is not committed yet, or comes later, is after this.
+SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS txid, 0 AS number;
 
 -- name: database_size
 SELECT pg_database_size(current_database()) AS bytes;
@@ -108,6 +134,10 @@ SET LOCAL lock_timeout = '10s';
 -- writes tasks waits from here on.
 ALTER TABLE tasks DISABLE TRIGGER tasks_enter_or_leave;
 
+-- name: stop_numbering
+-- The order of what happened before the copy is nobody's any more.
+ALTER TABLE task_events DISABLE TRIGGER task_events_in_order;
+
 -- name: forget_counts
 DELETE FROM queue_depth;
 
@@ -117,6 +147,9 @@ SELECT queue, priority, 0, count(*) FROM tasks WHERE state = 'queued' GROUP BY q
 
 -- name: count_on
 ALTER TABLE tasks ENABLE TRIGGER tasks_enter_or_leave;
+
+-- name: number_events_on
+ALTER TABLE task_events ENABLE TRIGGER task_events_in_order;
 
 -- name: number_on
 -- What is submitted next comes after all that was copied.

@@ -2,7 +2,7 @@
 
 -- name: ready_tasks
 -- The write lock is held already, so a plain read is enough.
-SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL
+SELECT *, {limited} FROM tasks WHERE queue = :queue AND state = 'queued' AND ready_at IS NULL AND {not_paused}
 ORDER BY priority DESC, seq LIMIT :limit;
 
 -- name: ready_task
@@ -22,6 +22,11 @@ WHERE state = 'expired' AND updated_at < :before ORDER BY updated_at LIMIT :limi
 -- The ids are a JSON array, so that the statement is the same for any number of them.
 SELECT task_id, owner, state, attempt, updated_at FROM tasks
 WHERE task_id IN (SELECT value FROM json_each(:task_ids));
+
+-- fragment: has_text
+-- Small letters and capitals are the same, those of ASCII at least.
+(t.tool_name LIKE :text ESCAPE '!' OR t.tags_json LIKE :text ESCAPE '!'
+ OR t.external_id LIKE :text ESCAPE '!' OR t.error_json LIKE :text ESCAPE '!')
 
 -- name: lock_task
 SELECT {locked} FROM tasks WHERE task_id = :task_id;
@@ -52,6 +57,19 @@ SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.state = :sta
 -- name: list_owner_tool
 SELECT t.*, {hint} FROM task_summary t WHERE t.owner = :owner AND t.tool_name = :tool_name
 {page}
+
+-- name: events_after
+SELECT 0 AS txid, o.number, e.*, t.owner, t.tool_name, t.queue
+FROM (SELECT * FROM event_order WHERE number > :number ORDER BY number LIMIT :limit) o
+LEFT JOIN task_events e ON e.task_id = o.task_id AND e.seq = o.seq
+LEFT JOIN tasks t ON t.task_id = e.task_id
+ORDER BY o.number;
+
+-- name: first_in_order
+SELECT 0 AS txid, number FROM event_order ORDER BY number LIMIT 1;
+
+-- name: end_of_order
+SELECT 0 AS txid, coalesce(max(number), 0) AS number FROM event_order;
 
 -- name: tables
 SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name;

@@ -101,12 +101,19 @@ EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoin
 -- fragment: of_owner
       AND (CAST(:owner AS TEXT) IS NULL OR t.owner = :owner)
 
+-- fragment: also
+-- What has no index of its own: it is looked at along the walk.
+      AND t.submitted_at < :submitted_before AND t.task_id >= :first_id AND t.task_id <= :last_id
+      AND (CAST(:queue AS TEXT) IS NULL OR t.queue = :queue)
+      AND (CAST(:text AS TEXT) IS NULL OR {has_text})
+
 -- fragment: filters
 -- All that a list may be filtered by.
       AND t.seq < :before_seq
       AND (CAST(:state AS TEXT) IS NULL OR t.state = :state)
       AND (CAST(:parent_id AS TEXT) IS NULL OR t.parent_id = :parent_id)
 {since}
+{also}
 {of_tool}
 {of_owner}
 
@@ -117,6 +124,13 @@ ORDER BY t.seq DESC LIMIT :limit;
 -- name: list_all
 SELECT t.*, {hint} FROM task_summary t WHERE 1 = 1
 {page}
+
+-- name: list_oldest
+-- The other way round, for any filter: it is asked for seldom, and walks along all tasks.
+SELECT t.*, {hint} FROM task_summary t WHERE t.seq > :after_seq
+      AND (CAST(:tag AS TEXT) IS NULL OR EXISTS (SELECT 1 FROM task_tags g WHERE g.seq = t.seq AND g.tag = :tag))
+{filters}
+ORDER BY t.seq LIMIT :limit;
 
 -- name: list_parent
 SELECT t.*, {hint} FROM task_summary t WHERE t.parent_id = :parent_id

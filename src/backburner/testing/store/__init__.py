@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "calling claiming clients handing_out keeping limit_walk limiting racing reading reporting retrying"
-    " steering submitting telling turns walk watching"
+    "calling claiming clients handing_out keeping limit_walk limiting looking racing reading reporting"
+    " retrying steering submitting telling turns walk watching"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()))
 
@@ -19,6 +19,7 @@ from .handing_out import HandingOut
 from .keeping import Keeping
 from .limit_walk import WalkUnderLimits
 from .limiting import Limiting
+from .looking import Looking
 from .racing import Racing
 from .reading import Reading
 from .reporting import Reporting
@@ -45,6 +46,7 @@ class StoreContract(
     Clients,
     HandingOut,
     Telling,
+    Looking,
     Watching,
     Racing,
     Walk,

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from ..result_parts import whole_result
-from ..times import iso
+from .result_parts import whole_result
+from .times import iso
 
 if TYPE_CHECKING:
-    from ..artifacts import ArtifactStore
-    from ..service import LogPage, TaskResult, TaskStatus
+    from .artifacts import ArtifactStore
+    from .config import Settings
+    from .service import LogPage, TaskResult, TaskStatus
+    from .store import Store
+    from .task import Worker
+    from .tools import ToolSpec
 
 _TIMES = ("ts", "last_heartbeat")
 _INTERNAL = {"Task": {"seq", "inputs", "result", "launch"}, "Artifact": {"path"}}
@@ -109,4 +113,38 @@ def log_record(task_id: str, page: LogPage) -> dict[str, Any]:
         "lines": record(page.lines),
         "next_cursor": page.next_cursor,
         "truncated": page.truncated,
+    }
+
+
+def queue_records(store: Store, settings: Settings, live: Sequence[Worker]) -> list[dict[str, Any]]:
+    """Each queue that is configured here or has tasks: how many wait and run, and who works on it."""
+    depths = {depth.queue: depth for depth in store.queue_depths()}
+    paused = {one.queue: one for one in store.paused_queues()}
+    working = [worker.queue for worker in live]
+    configured = settings.queues
+    return [
+        {
+            "queue": name,
+            "queued": depths[name].queued if name in depths else 0,
+            "running": depths[name].leased if name in depths else 0,
+            "workers": working.count(name),
+            "workers_on_this_host": configured[name].workers if name in configured else 0,
+            "max_length": configured[name].max_length if name in configured else None,
+            "paused_at": iso(paused[name].paused_at) if name in paused else None,
+        }
+        for name in [*configured, *sorted((depths.keys() | paused.keys()) - configured.keys())]
+    ]
+
+
+def tool_record(spec: ToolSpec, settings: Settings) -> dict[str, Any]:
+    return {
+        "tool_name": spec.name,
+        "description": spec.description,
+        "queue": spec.queue_in(settings),
+        "max_runtime_s": spec.timeout_s or settings.limits.max_runtime_s,
+        "max_attempts": spec.retry.max_attempts,
+        "task": spec.task,
+        "answer": spec.answer,
+        "input_schema": spec.input_schema,
+        "output_schema": spec.output_schema,
     }

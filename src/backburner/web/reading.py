@@ -1,0 +1,223 @@
+"""Reading, for whatever is served beside MCP: plain JSON values of what somebody may see. Blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..app import Backburner
+from ..client_time_outs import ClientTimeOut
+from ..config import Settings
+from ..health import supervision_of
+from ..lifecycle import State
+from ..mcp.links import Links
+from ..mcp.patience import by_client, limits, transport_of
+from ..mcp.showing import Client
+from ..records import queue_records, record, result_record, status_record, tool_record
+from ..service import TaskStatus
+from ..store import Store
+from ..task import InputRequest, Task
+from ..times import iso
+from .access import Access
+from .spans import statistics
+
+#: So many characters of a log at a time, so that one line of 50 MB is read in parts as well.
+LOG_CHARS = 1 << 20
+_OF_SERVER = ("target", "caller", "meta")
+
+
+class Reading:
+    """What there is in an app's store, for who asks. Raises what the TaskService raises."""
+
+    def __init__(self, app: Backburner) -> None:
+        self._app = app
+
+    # -- tasks
+
+    def tasks(self, access: Access, *, owner: str | None = None, **filters: Any) -> dict[str, Any]:
+        """A page of tasks, by the filters of `TaskService.list`."""
+        service = self._app.service
+        page = service.list(owner=access.chosen_owner(owner, service.store), **filters)
+        found = [_shown(service.view(task)) for task in page.tasks]
+        return {"tasks": found, "next_cursor": page.next_cursor}
+
+    def task(self, access: Access, task_id: str) -> dict[str, Any]:
+        """All about a task, but for its log and its files."""
+        status = self._app.service.status(task_id, owner=access.owner)
+        return {**self.status(status), **self._history(task_id)}
+
+    def status(self, status: TaskStatus) -> dict[str, Any]:
+        """A task, with its inputs."""
+        inputs = self.shown_inputs(status.task)
+        return {**_shown(status), "inputs": inputs, "created": status.created}
+
+    def _history(self, task_id: str) -> dict[str, Any]:
+        store = self._app.store
+        asked = store.input_requests(task_id)
+        return {
+            "attempts": record(store.attempts(task_id)),
+            "events": record(store.events(task_id)),
+            "all_questions": [_question(one) for one in asked],
+        }
+
+    def shown_inputs(self, task: Task) -> dict[str, Any] | None:
+        """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
+        if not task.inputs:
+            return task.inputs
+        if task.tool_name not in self._app.tools:
+            return None
+        return self._app.tools.get(task.tool_name).masked(task.inputs)
+
+    def result(self, access: Access, task_id: str) -> dict[str, Any]:
+        outcome = self._app.service.result(task_id, owner=access.owner)
+        shown = result_record(outcome, self._app.artifacts)
+        return {**shown, "artifacts": self._links().shown(outcome.task, outcome.artifacts)["artifacts"]}
+
+    def artifacts(self, access: Access, task_id: str) -> dict[str, Any]:
+        """The files that a task made, each with a link that works for a while."""
+        task = self._app.service.status(task_id, owner=access.owner).task
+        return self._links().shown(task, self._app.store.artifacts(task_id))
+
+    def _links(self) -> Links:
+        app, http = self._app, self._app.settings.http
+        return Links(app.store, http.public_url, http.artifact_link_s, app.artifacts.link)
+
+    def logs(
+        self, access: Access, task_id: str, *, after: int = 0, offset: int = 0, limit: int = 200
+    ) -> dict[str, Any]:
+        """Lines after a number, and so many at most. `offset` is how much of the first was read before."""
+        page = self._app.service.logs(
+            task_id, owner=access.owner, cursor=f"log_{after:09d}", limit=max(1, limit)
+        )
+        lines: list[dict[str, Any]] = []
+        left, next_after, next_offset = LOG_CHARS, after, 0
+        for line in page.lines:
+            text = line.message[offset:]
+            shown = {**record(line), "message": text[:left], "offset": offset, "length": len(line.message)}
+            if len(text) > left:
+                if left:
+                    lines.append(shown)
+                next_offset = offset + left
+                break
+            lines.append(shown)
+            left -= len(text)
+            next_after, offset = line.seq, 0
+        more = page.truncated or bool(page.lines and page.lines[-1].seq > next_after)
+        return {
+            "task_id": task_id,
+            "lines": lines,
+            "next_after": next_after,
+            "next_offset": next_offset,
+            "more": more,
+        }
+
+    # -- the server
+
+    def overview(self, access: Access, *, last_s: float = 3600, stretches: int = 60) -> dict[str, Any]:
+        """What somebody sees first: states, queues, workers, and the last hour."""
+        store, workers = self._app.store, self.workers(access)["workers"]
+        states = store.count_states(access.owner)
+        every_ms = max(1000, int(last_s * 1000 / stretches))
+        until = store.now_ms() + 1
+        return {
+            "states": {str(state): states.get(state, 0) for state in State},
+            "queues": self.queues()["queues"],
+            "workers": workers,
+            "statistics": statistics(
+                store, until - stretches * every_ms, until, every_ms, owner=access.owner
+            ),
+        }
+
+    def statistics(
+        self,
+        access: Access,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        every_s: float = 60,
+        owner: str | None = None,
+        tool_name: str | None = None,
+        queue: str | None = None,
+    ) -> dict[str, Any]:
+        """What ended over a time, in stretches; the last hour if it is not said."""
+        store = self._app.store
+        end = store.now_ms() + 1 if until is None else until
+        begin = end - 3_600_000 if since is None else since
+        chosen = access.chosen_owner(owner, store)
+        return statistics(
+            store, begin, end, int(every_s * 1000), owner=chosen, tool_name=tool_name, queue=queue
+        )
+
+    def queues(self) -> dict[str, Any]:
+        """The queues are everyone's, and so is how long they are."""
+        app = self._app
+        live = supervision_of(app.store, app.settings, app.data_dir).live
+        return {"queues": queue_records(app.store, app.settings, live)}
+
+    def workers(self, access: Access) -> dict[str, Any]:
+        """All workers. Which task one has, only who may see that task is told."""
+        app, store = self._app, self._app.store
+        live = {one.worker_id for one in supervision_of(store, app.settings, app.data_dir).live}
+        found = store.workers()
+        heads = store.heads([one.current_task_id for one in found if one.current_task_id])
+        seen = {task_id for task_id, head in heads.items() if access.owner in (None, head.owner)}
+        return {
+            "workers": [
+                {
+                    **record(one),
+                    "current_task_id": one.current_task_id if one.current_task_id in seen else None,
+                    "alive": one.worker_id in live,
+                }
+                for one in found
+            ]
+        }
+
+    def clients(self) -> dict[str, Any]:
+        return {"clients": client_records(self._app.store, self._app.settings)}
+
+    def tools(self) -> dict[str, Any]:
+        return {"tools": [tool_record(spec, self._app.settings) for spec in self._app.tools]}
+
+
+def _shown(status: TaskStatus) -> dict[str, Any]:
+    """A task without what is the server's own: where the app is, and what it kept of the request."""
+    return {name: value for name, value in status_record(status).items() if name not in _OF_SERVER}
+
+
+def _question(asked: InputRequest) -> dict[str, Any]:
+    return {
+        "key": asked.key,
+        "attempt": asked.attempt,
+        "message": asked.params.get("message"),
+        "schema": asked.params.get("requestedSchema"),
+        "asked_at": iso(asked.asked_at),
+        "answered_at": iso(asked.answered_at),
+        "action": asked.action,
+    }
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+def client_records(store: Store, settings: Settings) -> list[dict[str, Any]]:
+    """Each client that gave a held call up: its clocks, from where they are known, and what it taught."""
+    return [
+        _client(client, settings, seen, store.now_ms())
+        for client, seen in by_client(store.time_outs()).items()
+    ]
+
+
+def _client(client: Client, settings: Settings, seen: list[ClientTimeOut], now_ms: int) -> dict[str, Any]:
+    found = limits(client, settings, seen, now_ms)
+    return {
+        "name": client.name,
+        "version": client.version,
+        "transport": transport_of(client),
+        "wall_s": found.clocks.wall_s,
+        "idle_s": found.clocks.idle_s,
+        "restarts": found.clocks.restarts,
+        "held_s": found.hold_s(with_progress=False),
+        "source": found.source,
+        "time_outs": len(seen),
+        "gave_up_after_s": min(one.waited_ms for one in seen) / 1000,
+        "last_seen_at": iso(seen[-1].seen_at),
+    }

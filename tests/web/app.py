@@ -1,0 +1,52 @@
+"""The app whose API the tests use."""
+
+from __future__ import annotations
+
+from backburner import Backburner, TaskContext
+from tests.told_transport import serve_as_told
+
+bb = Backburner("web")
+
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+
+
+@bb.tool(secrets=["key"])
+def count(n: int = 3, key: str = "", *, ctx: TaskContext) -> dict[str, object]:
+    """Count to n, with a line for each."""
+    for i in range(1, n + 1):
+        ctx.progress(i, n, phase="counting")
+        ctx.log(f"step {i}")
+    ctx.artifact(b"0123456789" * 100, "digits.txt")
+    return {"counted": n, "key_chars": len(key)}
+
+
+@bb.tool
+def wait(*, ctx: TaskContext) -> None:
+    """Go on until it is cancelled."""
+    ctx.log("waiting")
+    ctx.wait_cancelled(600)
+    ctx.raise_if_cancelled()
+
+
+@bb.tool(retries=0)
+def fail(reason: str = "it broke") -> None:
+    """Fail."""
+    raise RuntimeError(reason)
+
+
+@bb.tool
+def ask(ctx: TaskContext) -> str:
+    """Ask for a name."""
+    answer = ctx.ask("Your name?", NAME)
+    return f"Hello, {answer.content['name']}!" if answer.accepted else f"no: {answer.action}"
+
+
+@bb.tool(queue="cpu_heavy")
+def long_line(chars: int = 2_500_000) -> None:
+    """Print one line that no page can hold, and one after it."""
+    print("x" * chars)
+    print("after")
+
+
+if __name__ == "__main__":
+    serve_as_told(bb)
