@@ -17,6 +17,7 @@ NOT_RUN = {
     r"^pip install ": "the package index is not asked by tests",
     r"^backburner call count steps=500 ": "tests/cli/test_readme.py does it, on a terminal",
     r"^curl ": "tests/web/test_api_page.py does it, with a server that answers",
+    r"--server https://lab.example": "tests/web/test_command_line.py does it, with a server that is there",
     r"^make ": "it would run these very tests",
     r"^systemd-run ": "there is no systemd in a container",
     r"npx some-server|lsp-style-server": "these stand for servers of yours",

@@ -30,6 +30,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner answer tsk_01J8WQ6JY7 --decline",
             'backburner answer tsk_01J8WQ6JY7 --question basis-1-1 -i \'{"basis": "def2"}\'',
         ],
+        remote=True,
     )(answer)
 
 

@@ -43,6 +43,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner artifacts tsk_01J8WQ6JY7 -t lab.py",
             "backburner artifacts ls tsk_01J8WQ6JY7 --json",
         ],
+        remote=True,
     )(list_artifacts)
     verb(
         group,
@@ -51,6 +52,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner artifacts get tsk_01J8WQ6JY7 -t lab.py              # all of them, to this folder",
             "backburner artifacts get tsk_01J8WQ6JY7 opt.traj -o results/",
         ],
+        remote=True,
     )(get_artifacts)
     app.add_typer(group, name="artifacts", rich_help_panel="Tasks")
 

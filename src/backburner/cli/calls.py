@@ -80,6 +80,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner watch tsk_01J8WQ6JY7 -t lab.py",
             "backburner watch tsk_01J8WQ6JY7 --timeout 30s   # exit code 5 when it is not finished then",
         ],
+        remote=True,
     )(watch)
 
 

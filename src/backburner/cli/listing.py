@@ -36,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner ls --tool relax --tag project:screening --json | jq -r '.tasks[].task_id'",
         ],
         filtered=True,
+        remote=True,
     )(list_tasks)
 
 

@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner logs tsk_01J8WQ6JY7 --tail 100 --stream stderr --timestamps",
             "backburner logs tsk_01J8WQ6JY7 --json --cursor log_000001532",
         ],
+        remote=True,
     )(logs)
 
 

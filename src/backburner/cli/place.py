@@ -1,7 +1,7 @@
-"""Where a verb looks: a store, or an app with its store; later also a server.
+"""Where a verb looks: a store, an app with its store, or a server elsewhere.
 
 `open_place` is the only function that knows the kinds. Whatever has the verbs of TaskService can
-stand behind a Place, so a server needs a client with those verbs and a line there.
+stand behind a Place, so a server is a client with those verbs (`web/remote.py`) and a line there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ..config import without_password
 from ..folders import tasks_folder
@@ -38,12 +38,14 @@ class Where:
     store: str | None = None
     owner: str | None = LOCAL_OWNER
     as_json: bool = False
+    server: str | None = None
+    token: str | None = None
 
     @property
     def options(self) -> str:
         """The options once more, for a command that the user may want next."""
         store = self.store and without_password(self.store)
-        given = {"--target": self.target, "--store": store}
+        given = {"--target": self.target, "--store": store, "--server": self.server}
         parts = [f" {option} {shlex.quote(value)}" for option, value in given.items() if value]
         if self.owner is None:
             parts.append(" --all-owners")
@@ -69,6 +71,8 @@ class Place:
         from ..short_names import whole_owner
 
         named = self.where.owner
+        if self.is_remote:  # the server knows whose token it is, and whom a name means
+            return None if named == LOCAL_OWNER else named
         if named in (None, LOCAL_OWNER):
             return named
         tokens = TokenFile.of(self.settings, self.data_dir)
@@ -79,6 +83,11 @@ class Place:
         from ..short_names import whole_id
 
         return whole_id(self.store, text, self.owner)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a server elsewhere, which has neither its files nor its settings here."""
+        return self.where.server is not None
 
     @property
     def as_json(self) -> bool:
@@ -105,6 +114,11 @@ class Place:
     @cached_property
     def artifacts(self) -> ArtifactStore:
         """Where the files are that tasks have made. Raises ConfigError."""
+        if self.is_remote:
+            from ..web.remote import RemoteFiles
+
+            remote: Any = RemoteFiles(cast("Any", self.service))
+            return cast("ArtifactStore", remote)
         from ..artifacts import open_artifacts
 
         return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
@@ -137,6 +151,8 @@ def open_place(where: Where, *, tools: bool = False, create: bool = False) -> Pl
     import typer
 
     settings = load_settings(where)
+    if where.server:
+        return _open_server(where, where.server, settings)
     target = where.target or ("" if where.store and not tools else settings.target)
     if target:
         return _open_app(where, target)
@@ -189,6 +205,20 @@ def learn_tools(app: Backburner) -> None:
     from ..mcp.adapters.listing import learn_tools
 
     anyio.run(learn_tools, app)
+
+
+def _open_server(where: Where, server: str, settings: Settings) -> Place:
+    """A server elsewhere. It is reached with the first question."""
+    import typer
+
+    from ..web.remote import RemoteService
+
+    if where.target or where.store:
+        raise typer.BadParameter("name a server, or an app or a store; not both")
+    if not server.startswith(("http://", "https://")):
+        raise typer.BadParameter("write the server as in --server https://lab.example")
+    remote: Any = RemoteService(server, where.token)
+    return Place(where, settings, remote, Path())
 
 
 def _open_app(where: Where, target: str) -> Place:

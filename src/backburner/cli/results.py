@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner result tsk_01J8WQ6JY7 --wait --json | jq .result",
             "backburner result tsk_01J8WQ6JY7 --wait --timeout 10m || echo not yet",
         ],
+        remote=True,
     )(result)
 
 

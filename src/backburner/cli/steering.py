@@ -43,6 +43,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner cancel --active --yes",
         ],
         filtered=True,
+        remote=True,
     )(cancel)
     verb(
         app,
@@ -52,6 +53,7 @@ def add_to(app: typer.Typer) -> None:
         ],
         filtered=True,
         without=["active"],
+        remote=True,
     )(retry)
 
 
@@ -108,7 +110,7 @@ def retry(
             show(_sentence(status))
     if status is None or place.as_json:
         return
-    if place.app is None:
+    if place.app is None and not place.is_remote:
         say_if_nobody_works(place, status.task.target)
     if one:
         say(f"watch it with: {place.command('watch', status.task_id)}")

@@ -27,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner show tsk_01J8WQ6JY7 -t lab.py",
             "backburner show tsk_01J8WQ6JY7 --json | jq .progress",
         ],
+        remote=True,
     )(show_task)
 
 
@@ -70,7 +71,7 @@ def show_task(
 
 def _shown_inputs(place: Place, task: Task, *, raw: bool) -> Any:
     """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
-    if raw or not task.inputs:
+    if raw or place.is_remote or not task.inputs:  # a server shows no secret
         return task.inputs
     if place.app is None or task.tool_name not in place.app.tools:
         return None

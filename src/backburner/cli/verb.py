@@ -60,6 +60,33 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     ),
 }
 
+#: Of verbs that can be about tasks of a server elsewhere.
+_REMOTE: dict[str, tuple[Any, Any]] = {
+    "server": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="URL",
+                help="A server elsewhere: its tasks, through its API",
+                rich_help_panel=PANEL,
+            ),
+        ],
+        None,
+    ),
+    "token": (
+        Annotated[
+            str | None,
+            typer.Option(
+                metavar="TOKEN",
+                help="For --server: a bearer token that it knows",
+                envvar="BACKBURNER_TOKEN",
+                rich_help_panel=PANEL,
+            ),
+        ],
+        None,
+    ),
+}
+
 #: The parameters of verbs that take task ids.
 _IDS = ("task_id", "task_ids", "parent")
 TaskId = Annotated[
@@ -77,6 +104,7 @@ def verb(
     create: bool = False,
     panel: str = "Tasks",
     filtered: bool = False,
+    remote: bool = False,
     without: Sequence[str] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add a function to `app`, with the common options and, if `filtered`, filters, but those in `without`.
@@ -84,28 +112,25 @@ def verb(
     A first parameter `place` gets the open Place; `where` gets what the options say, unopened.
     The second of a `filtered` verb, `chosen`, gets what `TaskService.list` takes.
     A verb without `owner` is the operator's. Parameters in `_IDS` get whole task ids.
-    `tools` and `create` are for `open_place`. The examples are part of the verb's help.
+    `tools` and `create` are for `open_place`. One that is `remote` works for a server elsewhere, too.
+    The examples are part of the verb's help.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
         own = [one for one in own if one.name != "chosen"]
+        common = {**_COMMON, **(_REMOTE if remote else {})}
         choosing = [key for key in OPTIONS if filtered and key not in without]
         shared = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for key, (annotation, default) in {**OPTIONS, **_COMMON}.items()
-            if key in choosing or (key in _COMMON and key not in without)
+            for key, (annotation, default) in {**OPTIONS, **common}.items()
+            if key in choosing or (key in common and key not in without)
         ]
 
         def run(**given: Any) -> None:
             # What a verb goes without, it may have as an argument of its own.
-            chosen = {key: given.pop(key) for key in _COMMON if key not in without}
-            where = Where(
-                target=chosen.get("target"),
-                store=chosen.get("store"),
-                owner=None if chosen.get("all_owners") else chosen.get("owner", LOCAL_OWNER),
-                as_json=chosen.get("as_json", False),
-            )
+            chosen = {key: given.pop(key) for key in common if key not in without}
+            where = _where(chosen)
             if first.name == "where":
                 function(where, **given)
                 return
@@ -124,6 +149,18 @@ def verb(
         return function
 
     return add
+
+
+def _where(chosen: dict[str, Any]) -> Where:
+    """What the common options say, of which a verb may go without some."""
+    return Where(
+        target=chosen.get("target"),
+        store=chosen.get("store"),
+        owner=None if chosen.get("all_owners") else chosen.get("owner", LOCAL_OWNER),
+        as_json=chosen.get("as_json", False),
+        server=chosen.get("server"),
+        token=chosen.get("token"),
+    )
 
 
 def _whole(place: Place, key: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..app import Backburner
@@ -15,7 +16,7 @@ from ..mcp.showing import Client
 from ..records import queue_records, record, result_record, status_record, tool_record
 from ..service import TaskStatus
 from ..store import Store
-from ..task import InputRequest, Task
+from ..task import Artifact, InputRequest, Task
 from ..times import iso
 from .access import Access
 from .spans import statistics
@@ -70,16 +71,18 @@ class Reading:
     def result(self, access: Access, task_id: str) -> dict[str, Any]:
         outcome = self._app.service.result(task_id, owner=access.owner)
         shown = result_record(outcome, self._app.artifacts)
-        return {**shown, "artifacts": self._links().shown(outcome.task, outcome.artifacts)["artifacts"]}
+        return {**shown, "artifacts": self._files(outcome.task, outcome.artifacts)}
 
     def artifacts(self, access: Access, task_id: str) -> dict[str, Any]:
         """The files that a task made, each with a link that works for a while."""
         task = self._app.service.status(task_id, owner=access.owner).task
-        return self._links().shown(task, self._app.store.artifacts(task_id))
+        return {"task_id": task_id, "artifacts": self._files(task, self._app.store.artifacts(task_id))}
 
-    def _links(self) -> Links:
+    def _files(self, task: Task, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
         app, http = self._app, self._app.settings.http
-        return Links(app.store, http.public_url, http.artifact_link_s, app.artifacts.link)
+        links = Links(app.store, http.public_url, http.artifact_link_s, app.artifacts.link)
+        linked = links.shown(task, artifacts)["artifacts"]
+        return [{**record(one), **link} for one, link in zip(artifacts, linked, strict=True)]
 
     def logs(
         self, access: Access, task_id: str, *, after: int = 0, offset: int = 0, limit: int = 200

@@ -147,6 +147,8 @@ class WholeTask(TaskWithInputs):
 
 class Artifact(Shown):
     artifact_id: str
+    attempt: int
+    created_at: datetime
     name: str
     kind: str
     size_bytes: int
