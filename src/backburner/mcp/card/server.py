@@ -12,7 +12,7 @@ from ..access import TaskAccess
 from ..pages import EXTENSION, MEDIA_TYPE, UI, on_a_card, shows_pages
 from ..request import RequestContext, as_dict, completed, is_modern, validate
 from ..server_dialect import Around, OwnTool, ServerDialect
-from .page import ADDRESS, page
+from .document import ADDRESS, page
 from .tools import CardTools
 
 #: It asks for nothing: no addresses, no permissions. The host draws the frame around it.
