@@ -12,6 +12,7 @@ from typing import Any
 from ..app import Backburner
 from ..config import Settings
 from ..errors import BackburnerError, EngineError, TaskNotFound
+from ..figures import FIGURES
 from ..lifecycle import State
 from ..service import TaskResult, TaskService, TaskStatus
 from ..task import Answer, Task, TaskHead
@@ -119,6 +120,7 @@ class TaskAccess:
         if request_meta(ctx).get(NEW) is not True:
             status = await self.open_calls.join(new, spec.join, partial(_is_abandoned, ctx))
             if status is not None:
+                FIGURES.joined_calls += 1
                 return replace(status, joined=True)
         with self.open_calls.opening(new):
             return await aio.keep(new)

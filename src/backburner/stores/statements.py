@@ -1,9 +1,10 @@
 """Named SQL statements, read from the `.sql` files beside this module.
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
-in place of `{…}` in statements and in other fragments. `{leased}` and `{unfinished}` are lists of
-states, from the lifecycle, and `{never}` is a time. Parameters are written `:name`. A block that begins
-with `-- template: …` is a statement for any table, whose name and columns are put in when it is used.
+in place of `{…}` in statements and in other fragments. `{leased}`, `{unfinished}` and
+`{no_longer_leased}` are lists of states, from the lifecycle, and `{never}` is a time. Parameters are
+written `:name`. A block that begins with `-- template: …` is a statement for any table, whose name and
+columns are put in when it is used.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from ..lifecycle import LEASED, State
+from ..lifecycle import LEASED, TERMINAL, State
 
 _BLOCK = re.compile(r"^-- (name|fragment|template): (\w+)\n", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = (
     *("tasks", "leases", "outputs", "keeping", "calls", "clients", "limits", "webhooks"),
-    *("hand_outs", "copying"),
+    *("hand_outs", "copying", "endings"),
 )
 #: The time at which a task is ready that waits for something else.
 NEVER = 9_000_000_000_000_000
@@ -31,7 +32,11 @@ def _listed(states: frozenset[State]) -> str:
     return ", ".join(f"'{state}'" for state in State if state in states)
 
 
-_STATES = {"leased": _listed(LEASED), "unfinished": _listed(LEASED | {State.QUEUED})}
+_STATES = {
+    "leased": _listed(LEASED),
+    "unfinished": _listed(LEASED | {State.QUEUED}),
+    "no_longer_leased": _listed(TERMINAL | {State.QUEUED}),
+}
 
 
 def _blocks(text: str) -> list[tuple[str, str, str]]:

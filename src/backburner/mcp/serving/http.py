@@ -1,4 +1,4 @@
-"""One ASGI app for one port: MCP at `/mcp`, artifact downloads, and the checks in front of all of it."""
+"""One ASGI app for one port: MCP at `/mcp`, downloads, metrics, and the checks in front of all of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAut
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...app import Backburner
@@ -22,6 +22,7 @@ from ..adapters.servers import framework_of
 from .downloads import download_from
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
+from .metrics_page import MetricsPage
 from .short_answers import answer_shortly
 from .tokens import verifier_of
 
@@ -38,12 +39,12 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/artifacts/…`, `/healthz`, `/readyz` and `routes`, behind the checks of the settings.
+    """MCP at `path`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics` and `routes`, behind the checks.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
     Only requests for the names of `Hosts` are answered, and only scripts of such hosts may call. Where
-    tokens are configured, `path` wants one.
+    tokens are configured, `path` and `/metrics` want one.
     Raises ConfigError.
     """
     server = app.mcp_server()
@@ -54,9 +55,11 @@ def http_app(
     verifier = verifier_of(app)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
+    metrics: ASGIApp = request_response(MetricsPage(app))
     middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
     if verifier is not None:
         endpoint = RequireAuthMiddleware(endpoint, required_scopes=[])
+        metrics = RequireAuthMiddleware(metrics, required_scopes=[])
         middleware += [
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
@@ -71,6 +74,7 @@ def http_app(
             Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
+            Route("/metrics", endpoint=_as_endpoint(metrics)),
             *(worker_routes(app) if app.settings.http.worker_door else []),
             *routes,
         ],
