@@ -90,4 +90,18 @@ class HandedBack:
 
 
 Outcome = Succeeded | Failed | TimedOut | Cancelled | HandedBack
+_KINDS = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    TimedOut: "timed_out",
+    Cancelled: "cancelled",
+    HandedBack: "handed_back",
+}
+
+
+def kind_of(outcome: Outcome) -> str:
+    """How the attempt ended, in a word."""
+    return _KINDS[type(outcome)]
+
+
 Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Stopping | Outcome

@@ -60,7 +60,7 @@ class Scrape:
         }
 
     def __call__(self, name: str, **labels: str) -> float:
-        return self.samples.get((name, frozenset(labels.items())), 0.0)
+        return float(self.samples.get((name, frozenset(labels.items())), 0.0))
 
 
 async def scrape(address: str) -> Scrape:
@@ -181,7 +181,8 @@ async def test_every_metric_is_in_the_documentation_and_open_metrics_are_spoken_
         answer = await http.get(f"{address}/metrics", headers={"Accept": OPENMETRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     page = (ROOT / "docs" / "observing.md").read_text()
-    for family in openmetrics(answer.text):
+    families: list[Any] = list(openmetrics(answer.text))  # type: ignore[no-untyped-call]
+    for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
         assert f"| `{name}` |" in page
 

@@ -201,6 +201,7 @@ class Dispatch:
         """The attempt is over, and off its worker's hands. The worker can begin with its next one."""
         worker.part_from(attempt)
         attempt.over = True
+        attempt.end_span(outcome)
         self.idle_since = self._clock.steady_ms()
         if not attempt.is_lost:
             attempt.log.end(self._clock.now_ms())

@@ -23,9 +23,11 @@ from ...reports import (
     Started,
     Succeeded,
     TimedOut,
+    kind_of,
 )
 from ...store import Lease
 from ...task import Action, Progress, TaskError
+from ...tracing import AttemptSpan, Traced, begin
 from . import linux
 from .runner_messages import Done
 from .task_log import TaskLog
@@ -77,6 +79,7 @@ class LeasedAttempt:
     waits_since: int = 0
     has_answers: bool = False
     over: bool = False
+    span: AttemptSpan | None = None
     _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
@@ -96,6 +99,7 @@ class LeasedAttempt:
             self.deadline, self.timeout_at = now + limit_ms, wall_now + limit_ms
         if resources.memory_mb is not None and runner_pid is not None:
             self.memory_before_mb = linux.memory_mb(runner_pid)
+        self.span = begin(Traced.of(self.lease.task))
         self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
     def assignment(
@@ -111,6 +115,7 @@ class LeasedAttempt:
             resources=resources,
             cpus=choose_cpus(resources.cpu, worker_number),
             last=last,
+            span=self.span,
         )
 
     # -- what to write
@@ -190,6 +195,11 @@ class LeasedAttempt:
         return TaskError(TIMED_OUT, f"The task ran longer than its limit of {limit_s:g} s.")
 
     # -- how it ended
+
+    def end_span(self, outcome: Outcome) -> None:
+        if self.span is not None:
+            error = None if isinstance(outcome, Succeeded | HandedBack) else outcome.error.type
+            self.span.end(LEASE_LOST if self.is_lost else kind_of(outcome), error)
 
     @property
     def spoils_its_runner(self) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ... import tracing
 from ...artifacts import open_artifacts
 from ...clock import SystemClock
 from ...config import Settings
@@ -108,6 +109,7 @@ class Supervisor:
         there is a task for them. `on_ready` is called when tasks can be taken. Gives back whether there
         was nothing left to do; else it was told to stop.
         """
+        tracing.provide()
         beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
         signals = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, RETIRE: self._retire}
         with waking_signals(self._selector, signals) as self._hear_signals:

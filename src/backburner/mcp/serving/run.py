@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from ... import tracing
 from ...app import Backburner
 from ...config import HttpSettings
 from ...errors import ConfigError
@@ -27,6 +28,7 @@ _NOT_STARTED = 3
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
+    tracing.provide()
     try:
         with until_interrupted() as interrupted:
             anyio.run(_serve_stdio, server, framing)
@@ -56,6 +58,7 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
     from .http import http_app
 
     check_bind(app, host)
+    tracing.provide()
     _say_names(app, host, port)
     bounds = Connections(app.settings.http.max_connections, app.settings.http.idle_timeout_s)
     web = ProxyHeadersMiddleware(http_app(app, host=host))  # type: ignore[arg-type]
