@@ -104,4 +104,11 @@ def kind_of(outcome: Outcome) -> str:
     return _KINDS[type(outcome)]
 
 
+def in_words(outcome: Outcome) -> str:
+    """The same with its error, if it has one."""
+    if isinstance(outcome, Succeeded | HandedBack):
+        return kind_of(outcome)
+    return f"{kind_of(outcome)}, {outcome.error.type}: {outcome.error.message}"
+
+
 Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Stopping | Outcome

@@ -12,6 +12,7 @@ from typing import Any
 from ...config import LimitSettings
 from ...context import scratch_folder
 from ...execution import Assignment, choose_cpus
+from ...log_lines import about
 from ...reports import (
     Cancelled,
     Change,
@@ -83,6 +84,10 @@ class LeasedAttempt:
     _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
+
+    @property
+    def in_logs(self) -> dict[str, Any]:
+        return about(self.lease.task_id, self.lease.attempt)
 
     @property
     def sent(self) -> bool:

@@ -8,6 +8,7 @@ of its own, beside it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import selectors
 import signal
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from ...clock import SystemClock
 from ...config import Settings
 from ...errors import StoreError, StoreRefused
 from ...folders import tasks_folder
+from ...log_lines import about
 from ...reports import Change, Failed
 from ...store import Wish
 from ...task import TaskError
@@ -48,6 +50,8 @@ from .write_batch import SHARE_COMMIT_MS, WriteBatch
 
 #: How often one that has retired looks whether its successor is there.
 _LOOK_FOR_SUCCESSOR_MS = 50
+
+log = logging.getLogger("backburner.supervisor")
 
 
 class Supervisor:
@@ -218,6 +222,7 @@ class Supervisor:
     def _fail_instead(self, report: Report, refusal: StoreRefused) -> tuple[Report, Callable[[], object]]:
         """The store will never take this report, so its attempt fails, and is over for its runner too."""
         lease, _ = report
+        log.warning("%s", refusal, extra=about(lease.task_id, lease.attempt))
         message = f"The store refused what the task had to write: {refusal.details['reason']}."
         failure: list[Change] = [Failed(TaskError("store_refused", message))]
         return (lease, failure), partial(self._oversight.lose, lease)

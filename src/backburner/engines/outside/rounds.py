@@ -10,6 +10,7 @@ from ... import json_text
 from ...errors import EngineError
 from ...hand_out import HandOut
 from ...lifecycle import TERMINAL, State
+from ...log_lines import about
 from ...reports import Failed, Logged
 from ...store import Store
 from ...task import LogLine, TaskError
@@ -87,7 +88,8 @@ class Rounds:
             if seen.state == "ended" and each.ended + 1 >= _MOST_ENDED:
                 self._fail(each, seen)
             elif seen.state == "ended":
-                log.warning("the job %s of %s began nothing: %s", each.job, each.task_id, seen.reason)
+                words = "the job %s of %s began nothing: %s"
+                log.warning(words, each.job, each.task_id, seen.reason, extra=about(each.task_id))
                 self._store.take_back([each.task_id], ended=True)
             elif seen.state == "unknown" and now - each.handed_at >= _SEND_AGAIN_MS:
                 self._store.take_back([each.task_id])
