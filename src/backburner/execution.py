@@ -29,7 +29,7 @@ from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
 from .task import Answer, Caller, Resources
 from .tools import ToolSpec
-from .tracing import AttemptSpan, Traced, begin, inside
+from .tracing import AttemptSpan, Traced, begin, has_provider, inside
 
 if TYPE_CHECKING:
     from .config import LimitSettings
@@ -161,6 +161,8 @@ class Execution:
 
     def run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
         """Run the tool and give its outcome as a message: `kind`, `result_json` or `error`, and `metrics`."""
+        if not has_provider():
+            return self._run(spec, assignment, channel)
         span = None if assignment.is_traced else begin(assignment.traced)
         if span is not None:
             assignment = replace(assignment, traceparent=span.traceparent)
