@@ -21,6 +21,7 @@ from .config import Settings, state_folder, without_password
 from .engine import Engine
 from .errors import BackburnerError, ConfigError
 from .folders import tasks_folder
+from .log_lines import about, say
 from .service import TaskService
 from .store import Store
 from .stores import open_store, store_is_there
@@ -248,7 +249,12 @@ class Backburner:
         try:
             self.engine.submit(task)
         except (BackburnerError, OSError, RuntimeError) as error:  # the last when no thread can be started
-            log.warning("Task %s is kept, but nobody works on it yet: %s", task.task_id, error)
+            log.warning(
+                "Task %s is kept, but nobody works on it yet: %s",
+                task.task_id,
+                error,
+                extra=about(task.task_id),
+            )
 
     @cached_property
     def data_dir(self) -> Path:
@@ -268,7 +274,7 @@ class Backburner:
         if not self.quiet and not self._said_where:
             self._said_where = True
             where = without_password(self.settings.store)
-            print(f"backburner: {self.name} keeps its tasks in {where}", file=sys.stderr, flush=True)
+            say(self.settings.log, f"{self.name} keeps its tasks in {where}")
 
     def resume(self) -> None:
         """If tasks wait in the store, make sure that somebody works on them: in the background.

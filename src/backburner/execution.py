@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +29,7 @@ from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
 from .task import Answer, Caller, Resources
 from .tools import ToolSpec
+from .tracing import AttemptSpan, Traced, begin, has_provider, inside
 
 if TYPE_CHECKING:
     from .config import LimitSettings
@@ -42,7 +43,10 @@ LIFE_ENDS_S = 5.0
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a runner is told about the attempt that it is to run, which may be its `last`."""
+    """What a runner is told about the attempt that it is to run, which may be its `last`.
+
+    One that `is_traced` has a span already, which is its `traceparent`; else that is its caller's.
+    """
 
     task_id: str
     attempt: int
@@ -61,6 +65,10 @@ class Assignment:
     caller: Caller | None = None
     cpus: tuple[int, ...] = ()
     last: bool = False
+    queue: str = ""
+    submitted_at: int = 0
+    traceparent: str | None = None
+    is_traced: bool = False
 
     @classmethod
     def of(
@@ -73,8 +81,9 @@ class Assignment:
         resources: Resources,
         cpus: tuple[int, ...] = (),
         last: bool = False,
+        span: AttemptSpan | None = None,
     ) -> Assignment:
-        """For the attempt that was leased."""
+        """For the attempt that was leased. Where its supervisor has a `span` for it, it is in that."""
         task = lease.task
         return cls(
             task_id=task.task_id,
@@ -94,6 +103,16 @@ class Assignment:
             caller=task.caller,
             cpus=cpus,
             last=last,
+            queue=task.queue,
+            submitted_at=task.submitted_at,
+            traceparent=task.traceparent if span is None else span.traceparent,
+            is_traced=span is not None,
+        )
+
+    @property
+    def traced(self) -> Traced:
+        return Traced(
+            self.task_id, self.attempt, self.tool_name, self.queue, self.submitted_at, self.traceparent
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -142,6 +161,18 @@ class Execution:
 
     def run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
         """Run the tool and give its outcome as a message: `kind`, `result_json` or `error`, and `metrics`."""
+        if not has_provider():
+            return self._run(spec, assignment, channel)
+        span = None if assignment.is_traced else begin(assignment.traced)
+        if span is not None:
+            assignment = replace(assignment, traceparent=span.traceparent)
+        with inside(assignment.traceparent):
+            outcome = self._run(spec, assignment, channel)
+        if span is not None:
+            span.end(outcome["kind"], outcome["error"]["type"] if "error" in outcome else None)
+        return outcome
+
+    def _run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
         context, folder = self._begin(assignment, channel), Path(assignment.folder)
         if assignment.attempt > 1:  # an attempt that was killed had no time to tidy up
             for left in set(folder.glob("scratch-*")) - {scratch_folder(folder, assignment.attempt)}:
@@ -183,6 +214,7 @@ class Execution:
             folder=Path(assignment.folder),
             cancel_flag=cancel_flag,
             max_checkpoint_bytes=assignment.max_checkpoint_bytes,
+            traceparent=assignment.traceparent,
         )
         with self._lock:
             self._context, self._cancel_flag = context, cancel_flag

@@ -16,23 +16,26 @@ from typing import Any
 from .config import Settings
 from .engines.local.supervisor import Supervisor
 from .engines.outside.named_tasks import NamedTasks, NamedWatch
+from .log_lines import about, set_up
 from .stores import open_store
 
 
 def main() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     answers = os.dup(1)
     os.dup2(2, 1)
     first, unread = _first_line(0)
     config = json.loads(first)
     settings, queue = Settings.from_json(config["settings"]), config["queue"]
+    set_up(settings.log)
 
     def tell(task_id: str, ran: bool) -> None:
         line = json.dumps({"task_id": task_id, "ran": ran}) + "\n"
         try:
             os.write(answers, line.encode())
         except BrokenPipeError:  # its worker is gone; the task is in the store
-            logging.getLogger("backburner.fed").info("nobody is left to hear of %s", task_id)
+            logging.getLogger("backburner.fed").info(
+                "nobody is left to hear of %s", task_id, extra=about(task_id)
+            )
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     try:

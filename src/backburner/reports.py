@@ -90,4 +90,25 @@ class HandedBack:
 
 
 Outcome = Succeeded | Failed | TimedOut | Cancelled | HandedBack
+_KINDS = {
+    Succeeded: "succeeded",
+    Failed: "failed",
+    TimedOut: "timed_out",
+    Cancelled: "cancelled",
+    HandedBack: "handed_back",
+}
+
+
+def kind_of(outcome: Outcome) -> str:
+    """How the attempt ended, in a word."""
+    return _KINDS[type(outcome)]
+
+
+def in_words(outcome: Outcome) -> str:
+    """The same with its error, if it has one."""
+    if isinstance(outcome, Succeeded | HandedBack):
+        return kind_of(outcome)
+    return f"{kind_of(outcome)}, {outcome.error.type}: {outcome.error.message}"
+
+
 Change = Started | Progressed | Logged | Checkpointed | Registered | Asked | Stopping | Outcome

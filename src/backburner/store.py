@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .client_time_outs import KeepsTimeOuts
+from .endings import EndingStore
 from .hand_out import HandOutStore
 from .lifecycle import State
 from .limits import NO_LIMITS, Limits
@@ -162,7 +163,7 @@ class StoreSize:
 # -- the verbs -------------------------------------------------------------------------------------
 
 
-class Store(CallStore, HandOutStore, LookingStore, Outbox, KeepsTimeOuts, Protocol):
+class Store(CallStore, HandOutStore, LookingStore, Outbox, KeepsTimeOuts, EndingStore, Protocol):
     """Where tasks live, for one host or `shared` by several. Safe to use from many threads and processes."""
 
     url: str

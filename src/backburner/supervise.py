@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import signal
@@ -25,6 +24,7 @@ from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
 from .folders import tasks_folder
+from .log_lines import set_up
 from .store import Store
 from .stores import open_store
 from .task import Task
@@ -136,9 +136,9 @@ def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path
 
 def main() -> None:
     """Read the configuration from stdin, and say on stdout when ready; all else goes to stderr."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     config = json.load(sys.stdin)
     settings = Settings.from_json(config["settings"])
+    set_up(settings.log)
 
     def say_ready(supervisor_id: str) -> None:
         os.write(1, b"ready\n")

@@ -23,4 +23,4 @@ def test_the_sets_of_states_in_statements_are_those_of_the_lifecycle(dialect: st
         for statement in statements(dialect).values()
         for found in _LIST_OF_STATES.findall(statement)
     ]
-    assert set(listed) == {LEASED, frozenset(State) - TERMINAL}
+    assert set(listed) == {LEASED, frozenset(State) - LEASED, frozenset(State) - TERMINAL}

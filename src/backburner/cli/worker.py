@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..log_lines import set_up
 from ..terminal_text import printable
 from .exits import Exit, exit_of_state
 from .output import print_json, say
@@ -136,7 +136,7 @@ def _supervise(place: Place, settings: Settings) -> None:
         stop = place.command("stop")
         say(f"A worker of yours works on this store already: pid {pid}. To stop it: {stop}", "red")
         raise typer.Exit(Exit.TROUBLE)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    set_up(settings.log)
     assert place.app is not None, "this verb needs an app"
     slots = ", ".join(f"{name} {workers}" for name, workers in settings.local_workers.items())
 

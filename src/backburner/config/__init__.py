@@ -30,6 +30,7 @@ from .groups import (
     HttpSettings,
     IsolationSettings,
     LimitSettings,
+    LogSettings,
     McpSettings,
     Queue,
     RetentionSettings,
@@ -56,6 +57,7 @@ __all__ = [
     "HttpSettings",
     "IsolationSettings",
     "LimitSettings",
+    "LogSettings",
     "McpSettings",
     "Queue",
     "RetentionSettings",
@@ -120,6 +122,7 @@ class Settings:
         60.0, "The run time that callers are told to expect while nothing is known of a tool, nor of others"
     )
     fair_share: str = setting("", "Share a queue fairly by `owner`, or by a tag prefix such as `project:`")
+    log: LogSettings = field(default_factory=LogSettings)
     sqlite: SqliteSettings = field(default_factory=SqliteSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)

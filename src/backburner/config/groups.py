@@ -54,6 +54,16 @@ def default_queues() -> dict[str, Queue]:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What servers and supervisors say of themselves; observing.md says how a line looks."""
+
+    format: Literal["text", "json"] = setting("text", "How a line is written: `text` or `json`")
+    level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "What is worth a line: `debug`, `info`, `warning` or `error`"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SqliteSettings:
     """How a SQLite file is written."""
 
@@ -356,7 +366,8 @@ class HttpSettings:
 
 
 Group = (
-    SqliteSettings
+    LogSettings
+    | SqliteSettings
     | RetentionSettings
     | LimitSettings
     | SupervisorSettings

@@ -12,11 +12,13 @@ from typing import Any
 from ..app import Backburner
 from ..config import Settings
 from ..errors import BackburnerError, EngineError, TaskNotFound
+from ..figures import FIGURES
 from ..lifecycle import State
 from ..service import TaskResult, TaskService, TaskStatus
 from ..task import Answer, Task, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
+from .call_spans import became, traceparent_for
 from .kept_request import kept_request
 from .links import Links
 from .open_calls import NEW, OpenCalls
@@ -99,26 +101,31 @@ class TaskAccess:
         names its task, or has answered questions, is never taken for another.
         """
         await self.ready()
-        traceparent = request_meta(ctx).get("traceparent")
         request = TaskRequest(
             spec.name,
             arguments_of(ctx),
             owner=owner_of_request(),
             ttl_s=ttl_s,
             external_id=external_id,
-            traceparent=traceparent if isinstance(traceparent, str) and traceparent else None,
+            traceparent=traceparent_for(ctx),
             answers=answers or {},
             caller=caller_of_request(),
             meta=self._kept(ctx, spec),
             webhook=request_meta(ctx).get(WEBHOOK),
         )
+        status = await self._kept_or_joined(ctx, spec, request)
+        became(status.task_id)
+        return status
+
+    async def _kept_or_joined(self, ctx: RequestContext, spec: ToolSpec, request: TaskRequest) -> TaskStatus:
         aio, window_s = self.service.aio, self.settings.mcp.join_window_s
         new = await aio.new_task(request)
-        if external_id is not None or answers or not window_s or spec.join == "never":
+        if request.external_id is not None or request.answers or not window_s or spec.join == "never":
             return await aio.keep(new)
         if request_meta(ctx).get(NEW) is not True:
             status = await self.open_calls.join(new, spec.join, partial(_is_abandoned, ctx))
             if status is not None:
+                FIGURES.joined_calls += 1
                 return replace(status, joined=True)
         with self.open_calls.opening(new):
             return await aio.keep(new)

@@ -25,6 +25,7 @@ from ..app import Backburner
 from ..errors import BackburnerError
 from ..tools import ToolSpec
 from .access import TaskAccess
+from .call_spans import call_span
 from .completion import answer_completion
 from .dialects.server_order import server_dialects
 from .input_rounds import InputRounds
@@ -218,7 +219,8 @@ class TaskMiddleware:
         spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             validate(ctx)
-            return completed(ctx, await self._answer_slow_call(ctx, spec, token))
+            with call_span(ctx, spec.name):
+                return completed(ctx, await self._answer_slow_call(ctx, spec, token))
         for dialect in self._dialects:
             dialect.refuse(ctx, name)
         return _about_this_call(await call_next(ctx))

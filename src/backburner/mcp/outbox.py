@@ -8,6 +8,7 @@ from typing import Any
 
 import mcp_types as types
 
+from ..figures import FIGURES
 from .request import RequestContext, is_modern
 from .sdk import connection_of
 
@@ -50,15 +51,18 @@ class Outbox:
 
     def put(self, subject: str, method: str, params: dict[str, Any]) -> None:
         if self.closed:
+            FIGURES.notifications_dropped += 1
             return
         self._waiting[subject] = notification(method, params)
         if len(self._waiting) > _MOST_WAITING:
             del self._waiting[next(iter(self._waiting))]
+            FIGURES.notifications_dropped += 1
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._send_all())
 
     async def _send_all(self) -> None:
         while self._waiting and not self.closed:
+            message = None
             try:
                 async with asyncio.timeout(_SEND_S):
                     await self._confirm()
@@ -67,6 +71,7 @@ class Outbox:
                     await self._session.send_notification(message)
             except Exception as error:
                 logger.info("A session takes no more notifications: %r", error)
+                FIGURES.notifications_dropped += message is not None
                 self.close()
 
     async def _confirm(self) -> None:
@@ -77,6 +82,7 @@ class Outbox:
 
     def close(self) -> None:
         self.closed = True
+        FIGURES.notifications_dropped += len(self._waiting)
         self._waiting.clear()
 
 

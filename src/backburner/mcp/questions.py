@@ -14,6 +14,7 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import TypeAdapter, ValidationError
 
 from ..errors import BackburnerError, InvalidAnswer
+from ..log_lines import about
 from ..service import TaskService, TaskStatus
 from ..task import InputRequest
 from ..tools import AsksMode
@@ -105,9 +106,11 @@ class QuestionsOut:
             answers = {one.key: await put(one, self._session, None) for one in status.questions}
             await give(self._service, status, answers)
         except (NoBackChannelError, BackburnerError) as error:
-            logger.info("The questions of task %s are not answered: %s", status.task_id, error)
+            words = "The questions of task %s are not answered: %s"
+            logger.info(words, status.task_id, error, extra=about(status.task_id))
         except Exception:
-            logger.info("The client of task %s went while it was asked", status.task_id, exc_info=True)
+            words = "The client of task %s went while it was asked"
+            logger.info(words, status.task_id, exc_info=True, extra=about(status.task_id))
 
 
 def declined(method: str, reason: str) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ..client_time_outs import ClientTimeOut, Transport
 from ..clock import Clock
+from ..endings import Ending, Mark
 from ..errors import ArtifactNotFound
 from ..hand_out import HandOut
 from ..lifecycle import State
@@ -40,10 +43,36 @@ from ..task import (
 )
 from ..watch import Watch
 from ..webhooks.outbox import Delivery
-from . import calls, clients, deliveries, hand_outs, keeping, looking, rows, task_logs, tasks, turns, working
+from . import (
+    calls,
+    clients,
+    deliveries,
+    endings,
+    hand_outs,
+    keeping,
+    looking,
+    rows,
+    task_logs,
+    tasks,
+    turns,
+    working,
+)
 from .transaction import Transaction
 
 T = TypeVar("T")
+
+
+def _timed(verb: Callable[..., T], seen: Callable[[float], object]) -> Callable[..., T]:
+    """The same, told about after each time."""
+
+    def timed(*arguments: Any, **options: Any) -> T:
+        began = time.perf_counter()
+        try:
+            return verb(*arguments, **options)
+        finally:
+            seen(time.perf_counter() - began)
+
+    return timed
 
 
 class SqlStore(ABC):
@@ -378,6 +407,15 @@ class SqlStore(ABC):
 
     def paused_queues(self) -> list[PausedQueue]:
         return self._read(looking.paused_queues)
+
+    # -- measuring
+
+    def endings(self, after: Mark, until: int, limit: int = 10_000) -> list[Ending]:
+        return self._read(lambda tx: endings.after(tx, after, until, limit))
+
+    def observe(self, seen: Callable[[str, float], object]) -> None:
+        for kind, name in (("read", "_read"), ("write", "_write")):
+            setattr(self, name, _timed(getattr(self, name), partial(seen, kind)))
 
     # -- the store itself
 

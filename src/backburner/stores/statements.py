@@ -1,10 +1,10 @@
 """Named SQL statements, read from the `.sql` files beside this module.
 
 A file holds blocks that begin with `-- name: …`; a block that begins with `-- fragment: …` is put
-in place of `{…}` in statements and in other fragments. `{leased}` and `{unfinished}` are lists of
-states, from the lifecycle, `{wait_class}` and `{run_class}` sort spans of time, and `{never}` is a
-time. Parameters are written `:name`. A block that begins with `-- template: …` is a statement
-for any table, whose name and columns are put in when it is used.
+in place of `{…}` in statements and in other fragments. `{leased}`, `{unfinished}` and
+`{no_longer_leased}` are lists of states, from the lifecycle, `{wait_class}` and `{run_class}` sort spans
+of time, and `{never}` is a time. Parameters are written `:name`. A block that begins with `-- template: …`
+is a statement for any table, whose name and columns are put in when it is used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from ..lifecycle import LEASED, State
+from ..lifecycle import LEASED, TERMINAL, State
 from ..looking import LATENCY_BOUNDS_MS
 
 _BLOCK = re.compile(r"^-- (name|fragment|template): (\w+)\n", re.MULTILINE)
@@ -22,7 +22,7 @@ _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = (
     *("tasks", "leases", "outputs", "keeping", "calls", "clients", "limits", "webhooks"),
-    *("hand_outs", "copying", "looking"),
+    *("hand_outs", "copying", "looking", "endings"),
 )
 #: The time at which a task is ready that waits for something else.
 NEVER = 9_000_000_000_000_000
@@ -39,7 +39,11 @@ def _class_of(span: str) -> str:
     return f"CASE {below} WHEN {span} IS NOT NULL THEN {len(LATENCY_BOUNDS_MS)} END"
 
 
-_STATES = {"leased": _listed(LEASED), "unfinished": _listed(LEASED | {State.QUEUED})}
+_STATES = {
+    "leased": _listed(LEASED),
+    "unfinished": _listed(LEASED | {State.QUEUED}),
+    "no_longer_leased": _listed(TERMINAL | {State.QUEUED}),
+}
 _SPANS = {
     "wait_class": _class_of("(coalesce(started_at, completed_at) - submitted_at)"),
     "run_class": _class_of("(completed_at - started_at)"),

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import httpx2
 from pydantic import TypeAdapter
 
-from .. import errors
-from ..errors import BackburnerError, ConnectionLost, NotAuthorized, NotOffered
+from .. import client_errors, errors
+from ..client_errors import ConnectionLost, NotAuthorized, NotOffered
+from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
 from ..service import LogPage, TaskPage, TaskResult, TaskStatus
 from ..task import Artifact, Attempt, Event, InputRequest, LogLine, Task
@@ -24,7 +25,7 @@ _LINES = TypeAdapter(list[LogLine])
 _TIMES = ("ts", "last_heartbeat")
 _BY_CODE = {
     kind.code: kind
-    for kind in vars(errors).values()
+    for kind in (*vars(errors).values(), *vars(client_errors).values())
     if isinstance(kind, type) and issubclass(kind, BackburnerError)
 }
 _LOOK_S = 0.5

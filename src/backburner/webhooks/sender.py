@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config import WebhookSettings
 from ..errors import WebhookRefused
+from ..log_lines import about
 from ..version import VERSION
 from .hooks import check_endpoint
 from .outbox import Delivery, Outbox
@@ -105,7 +106,11 @@ class WebhookSender:
         over = tried >= settings.max_attempts or age_s + pause_s > settings.max_age_s
         if over:
             log.warning(
-                "The webhook %s to %s is given up: %s", delivery.delivery_id, delivery.endpoint, error
+                "The webhook %s to %s is given up: %s",
+                delivery.delivery_id,
+                delivery.endpoint,
+                error,
+                extra=about(delivery.task_id),
             )
         self._outbox.not_delivered(delivery, error, None if over else pause_s)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from ...clock import Clock
 from ...config import Settings
 from ...context import MAX_QUESTIONS, scratch_folder
 from ...errors import BackburnerError
-from ...reports import Asked, Change, Checkpointed, Failed, Outcome, Registered
+from ...reports import Asked, Change, Checkpointed, Failed, Outcome, Registered, in_words
 from ...task import Artifact, InputRequest, TaskError
 from .background import FolderRemoval
 from .child_processes import RunnerProcess
@@ -23,6 +24,8 @@ from .wire import NotAMessage
 from .worker_slot import WorkerSlot
 from .workers import LOOK_FOR_RUNNER_MS, Workers
 from .write_batch import SHARE_COMMIT_MS, WriteBatch
+
+log = logging.getLogger("backburner.supervisor")
 
 _FLUSH_EVERY_MS = 100
 _MOST_FALSE_STARTS = 3
@@ -92,6 +95,7 @@ class Dispatch:
     def _send(self, worker: WorkerSlot, attempt: LeasedAttempt, runner: RunnerProcess) -> None:
         now = self._clock.steady_ms()
         attempt.begin(now, self._clock.now_ms(), runner.pid)
+        log.debug("%s begins in process %s", attempt.lease.task.tool_name, runner.pid, extra=attempt.in_logs)
         if self._pace.room(worker.queue) > 1:
             # Where tasks are over at once, the start is written with the end.
             self._timers.soon("look", now + SHARE_COMMIT_MS)
@@ -206,6 +210,8 @@ class Dispatch:
         worker.part_from(attempt)
         attempt.over = True
         self._ended(attempt.lease.task_id)
+        attempt.end_span(outcome)
+        log.debug("%s ended: %s", attempt.lease.task.tool_name, in_words(outcome), extra=attempt.in_logs)
         self.idle_since = self._clock.steady_ms()
         if not attempt.is_lost:
             attempt.log.end(self._clock.now_ms())

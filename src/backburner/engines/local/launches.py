@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ...config import Settings
+from ...config import LogSettings, Settings
 from ...json_file import locked, read_json, write_json
 from ...store import Store
 from .import_path import environment
@@ -87,8 +87,8 @@ class OwnLaunch:
         self._folder = launches_folder(data_dir)
         self._arguments = arguments
         self._version = version
-        # Where the tasks are kept says nothing of how they run.
-        self._settings = replace(settings, store="", data_dir="", target="").to_json()
+        # Where the tasks are kept, and what is said of them, says nothing of how they run.
+        self._settings = replace(settings, store="", data_dir="", target="", log=LogSettings()).to_json()
         self._launch_id = ""
         self._held: int | None = None
 

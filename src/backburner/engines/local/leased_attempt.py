@@ -12,6 +12,7 @@ from typing import Any
 from ...config import LimitSettings
 from ...context import scratch_folder
 from ...execution import Assignment, choose_cpus
+from ...log_lines import about
 from ...reports import (
     Cancelled,
     Change,
@@ -23,9 +24,11 @@ from ...reports import (
     Started,
     Succeeded,
     TimedOut,
+    kind_of,
 )
 from ...store import Lease
 from ...task import Action, Progress, TaskError
+from ...tracing import AttemptSpan, Traced, begin
 from . import linux
 from .runner_messages import Done
 from .task_log import TaskLog
@@ -77,9 +80,14 @@ class LeasedAttempt:
     waits_since: int = 0
     has_answers: bool = False
     over: bool = False
+    span: AttemptSpan | None = None
     _weigh_again_at: int = 0
     _progress: Progress | None = None
     _changes: list[Change] = field(default_factory=list)
+
+    @property
+    def in_logs(self) -> dict[str, Any]:
+        return about(self.lease.task_id, self.lease.attempt)
 
     @property
     def sent(self) -> bool:
@@ -96,6 +104,7 @@ class LeasedAttempt:
             self.deadline, self.timeout_at = now + limit_ms, wall_now + limit_ms
         if resources.memory_mb is not None and runner_pid is not None:
             self.memory_before_mb = linux.memory_mb(runner_pid)
+        self.span = begin(Traced.of(self.lease.task))
         self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
     def assignment(
@@ -111,6 +120,7 @@ class LeasedAttempt:
             resources=resources,
             cpus=choose_cpus(resources.cpu, worker_number),
             last=last,
+            span=self.span,
         )
 
     # -- what to write
@@ -190,6 +200,11 @@ class LeasedAttempt:
         return TaskError(TIMED_OUT, f"The task ran longer than its limit of {limit_s:g} s.")
 
     # -- how it ended
+
+    def end_span(self, outcome: Outcome) -> None:
+        if self.span is not None:
+            error = None if isinstance(outcome, Succeeded | HandedBack) else outcome.error.type
+            self.span.end(LEASE_LOST if self.is_lost else kind_of(outcome), error)
 
     @property
     def spoils_its_runner(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, TextIO
 
+from ... import tracing
 from ...errors import UnknownTool
 from ...execution import Assignment, Execution
 from ...task import TaskError
@@ -47,6 +48,7 @@ def serve(
     supervisor = SupervisorLink(work, steer)
     supervisor.listen(execution)
     _capture_output(supervisor)
+    tracing.provide(in_runner=True)
     keep_state()
     supervisor.send("hello", {} if files is None else {"files": files})
     for kind, body in MessageReader(_Work(work, execution)).each():
@@ -62,6 +64,7 @@ def serve(
             if outcome["spent"] or assignment.last or outcome["kind"] == "cancelled":
                 execution.end_life()  # its process is killed as soon as this is heard
                 _flush()
+            tracing.flush()
             channel.finish(outcome)
     for fd in (1, 2):
         os.dup2(0, fd)  # nobody reads what is printed from now on

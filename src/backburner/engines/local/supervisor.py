@@ -8,17 +8,20 @@ of its own, beside it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import selectors
 import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from ... import tracing
 from ...artifacts import open_artifacts
 from ...clock import SystemClock
 from ...config import Settings
 from ...errors import StoreError, StoreRefused
 from ...folders import tasks_folder
+from ...log_lines import about
 from ...reports import Change, Failed
 from ...store import Wish
 from ...task import TaskError
@@ -47,6 +50,8 @@ from .write_batch import SHARE_COMMIT_MS, WriteBatch
 
 #: How often one that has retired looks whether its successor is there.
 _LOOK_FOR_SUCCESSOR_MS = 50
+
+log = logging.getLogger("backburner.supervisor")
 
 
 class Supervisor:
@@ -108,6 +113,7 @@ class Supervisor:
         there is a task for them. `on_ready` is called when tasks can be taken. Gives back whether there
         was nothing left to do; else it was told to stop.
         """
+        tracing.provide()
         beside: list[BackgroundWork] = [self._removal, self._watchdog, *background]
         signals = {signal.SIGTERM: self._drain, signal.SIGINT: self._drain, RETIRE: self._retire}
         with waking_signals(self._selector, signals) as self._hear_signals:
@@ -220,6 +226,7 @@ class Supervisor:
     def _fail_instead(self, report: Report, refusal: StoreRefused) -> tuple[Report, Callable[[], object]]:
         """The store will never take this report, so its attempt fails, and is over for its runner too."""
         lease, _ = report
+        log.warning("%s", refusal, extra=about(lease.task_id, lease.attempt))
         message = f"The store refused what the task had to write: {refusal.details['reason']}."
         failure: list[Change] = [Failed(TaskError("store_refused", message))]
         return (lease, failure), partial(self._oversight.lose, lease)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...task import TaskError
 from .child_processes import RunnerProcess
@@ -27,6 +27,11 @@ class WorkerSlot:
     attempt: LeasedAttempt | None = None
     backlog: deque[LeasedAttempt] = field(default_factory=deque)
     parked: bool = False
+
+    @property
+    def in_logs(self) -> dict[str, Any]:
+        """What a line of the log about it concerns."""
+        return {} if self.attempt is None else self.attempt.in_logs
 
     @property
     def load(self) -> int:

@@ -216,7 +216,8 @@ class Workers:
             if now - runner.requested_at >= self._import_timeout_ms:
                 self._end_without_app(worker, runner, self._import_took_too_long())
         elif now - runner.requested_at >= self._patience_ms:
-            log.warning("a runner of %s was not ready within %d ms", runner.zygote.target, self._patience_ms)
+            words = "a runner of %s was not ready within %d ms"
+            log.warning(words, runner.zygote.target, self._patience_ms, extra=worker.in_logs)
             runner.requested_at = now
             if runner.pid is not None:
                 runner.kill()
@@ -242,7 +243,7 @@ class Workers:
     ) -> None:
         """The runner could not import the app for itself."""
         error = app_not_loaded(runner.zygote.target, reason, details)
-        log.warning("%s", error.message)
+        log.warning("%s", error.message, extra=worker.in_logs)
         runner.kill()
         self.let_go(worker)
         self._listener.app_did_not_load(worker, error)
@@ -297,7 +298,8 @@ class Workers:
         except NotAMessage as error:
             self._end_misbehaving(runner, str(error))
         except Exception:  # ours: but no runner's word may end the loop that serves all others
-            log.exception("a message from a runner of %s could not be taken", runner.zygote.target)
+            words = "a message from a runner of %s could not be taken"
+            log.exception(words, runner.zygote.target, extra=self._in_logs(runner))
             self._end_misbehaving(runner, "its message could not be taken; the supervisor's log says why")
 
     def _take_message(self, runner: RunnerProcess, kind: str, body: dict[str, Any]) -> None:
@@ -321,9 +323,13 @@ class Workers:
                 runner.spent = runner.spent or message.spent
             self._listener.runner_said(worker, attempt, message)
 
+    def _in_logs(self, runner: RunnerProcess) -> dict[str, Any]:
+        worker = self._by_runner.get(runner.name)
+        return {} if worker is None else worker.in_logs
+
     def _end_misbehaving(self, runner: RunnerProcess, reason: str) -> None:
         """Nothing more is heard from this runner, or given to it."""
-        log.warning("a runner of %s is ended: %s", runner.zygote.target, reason)
+        log.warning("a runner of %s is ended: %s", runner.zygote.target, reason, extra=self._in_logs(runner))
         runner.messages.dry = runner.messages.ended = True
         self._unregister(runner.work)
         runner.kill()

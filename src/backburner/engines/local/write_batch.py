@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -10,8 +9,6 @@ from ...clock import Clock
 from ...errors import StoreError, StoreRefused
 from .store_outage import StoreOutage
 from .timers import Timers
-
-log = logging.getLogger("backburner.supervisor")
 
 #: How long a write may wait for others, to share a commit with them.
 SHARE_COMMIT_MS = 8
@@ -97,7 +94,6 @@ class WriteBatch(Generic[Work]):
         try:
             self._write_all([piece])
         except StoreRefused as refusal:
-            log.warning("%s", refusal)
             other, then = self._instead(piece, refusal)
             self._write_all([other])
             then()

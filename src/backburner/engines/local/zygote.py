@@ -37,6 +37,8 @@ _LONGEST_TEXT = 8_000
 _LONGEST_NAMES = 500
 _FILES_BYTES = 40_000
 _LOOK_EVERY_MS = 1000
+#: The threads of OpenTelemetry's SDK, which starts them again after a fork.
+_COME_BACK = "Otel"
 
 
 def main() -> None:
@@ -84,7 +86,11 @@ def _what_broke(error: BaseException) -> dict[str, str]:
 
 def _warning_of_threads() -> str:
     """What to tell the author of an app whose import has left threads; empty where there are none."""
-    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    threads = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.name.startswith(_COME_BACK)
+    ]
     if not threads:
         return ""
     return (

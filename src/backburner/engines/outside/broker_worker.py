@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...config import Settings
 from ...errors import ConfigError
+from ...log_lines import about
 from ...target import load, parse, plain_arguments
 from .feed import TaskFeed
 
@@ -64,7 +65,11 @@ class Feeds:
                 folder, target = Path(settings.data_dir), settings.target
                 self._feeds[queue] = TaskFeed(settings, folder, queue, target=target)
             if not self._feeds[queue].run(task_id):
-                log.info("%s does not wait for a worker here: its message is dropped", task_id)
+                log.info(
+                    "%s does not wait for a worker here: its message is dropped",
+                    task_id,
+                    extra=about(task_id),
+                )
 
     def close(self) -> None:
         for feed in self._feeds.values():

@@ -115,7 +115,8 @@ class Rounds:
             )
             self._fail(out, seen, TaskError("job_ended", message))
         elif seen.state == "ended":
-            log.warning("the job %s of %s began nothing: %s", out.job, out.task_id, seen.reason)
+            words = "the job %s of %s began nothing: %s"
+            log.warning(words, out.job, out.task_id, seen.reason, extra=about(out.task_id))
             self._store.take_back([out.task_id], ended=True)
         elif seen.state == "lost" or (seen.state == "unknown" and now - out.handed_at >= _SEND_AGAIN_MS):
             self._store.take_back([out.task_id])

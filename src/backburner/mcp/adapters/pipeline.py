@@ -107,6 +107,8 @@ class Pipeline:
         )
         connection.session_id = asked.session_id
         meta = {"progressToken": context.task_id, **asked.meta}
+        if context.traceparent is not None:
+            meta["traceparent"] = context.traceparent  # the attempt's own
         params = {"name": name, "arguments": inputs, "_meta": meta}
         if under_way.responses:
             params["inputResponses"] = dict(under_way.responses)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +13,8 @@ from ...app import Backburner
 from ...errors import BackburnerError
 from ...health import QueueUse, Trouble, queue_use, troubles
 from ...stores import store_is_there
+from .one_look import OneLook
 
-#: So long a look counts, so that many who ask cost no more than one.
-_FRESH_S = 1.0
 #: So long somebody who asks waits for it.
 _PATIENCE_S = 2.5
 #: A supervisor that is just being started is none that is missing: it is looked for once more.
@@ -52,14 +48,12 @@ class _Found:
 class Health:
     """Answers 200 `ok`, or 503 with one line for each thing that is wrong; always within three seconds.
 
-    It says nothing that a stranger may not know, for it wants no token. There is one look at a
-    time, on a thread of its own: a store that hangs holds up neither the server nor the answer.
+    It says nothing that a stranger may not know, for it wants no token.
     """
 
     def __init__(self, app: Backburner) -> None:
         self._app = app
-        self._look: Future[_Found] | None = None
-        self._begun_at = 0.0
+        self._look = OneLook(self._look_at_all, "backburner-health", _PATIENCE_S)
 
     async def healthz(self, request: Request) -> Response:
         """Are tasks kept and done here? However many wait: a full queue is busy, and not ill."""
@@ -73,28 +67,11 @@ class Health:
 
     async def _find(self) -> _Found:
         try:
-            look = asyncio.wrap_future(self._current())
-            return await asyncio.wait_for(asyncio.shield(look), _PATIENCE_S)
+            return await self._look.found()
         except TimeoutError:
             return _Found((Trouble.NO_ANSWER,))
-
-    def _current(self) -> Future[_Found]:
-        """The look that goes on, or was made a moment ago; else a new one."""
-        old = self._look is None or (self._look.done() and time.monotonic() - self._begun_at > _FRESH_S)
-        if self._look is None or old:
-            self._look, self._begun_at = Future(), time.monotonic()
-            threading.Thread(
-                target=self._run, args=(self._look,), name="backburner-health", daemon=True
-            ).start()
-        return self._look
-
-    def _run(self, look: Future[_Found]) -> None:
-        try:
-            look.set_result(self._look_at_all())
         except (BackburnerError, OSError):
-            look.set_result(_Found((Trouble.UNREADABLE,)))
-        except BaseException as error:
-            look.set_exception(error)
+            return _Found((Trouble.UNREADABLE,))
 
     def _look_at_all(self) -> _Found:
         app = self._app

@@ -1,4 +1,4 @@
-"""One ASGI app for one port: MCP at `/mcp`, artifact downloads, and the checks in front of all of it."""
+"""One ASGI app for one port: MCP at `/mcp`, downloads, metrics, and the checks in front of all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...app import Backburner
@@ -23,6 +23,7 @@ from ..adapters.servers import framework_of
 from .downloads import download_from
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
+from .metrics_page import MetricsPage
 from .roles import role_of
 from .short_answers import answer_shortly
 from .tokens import verifier_of
@@ -40,13 +41,13 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz` and `routes`, behind the checks
-    of the settings.
+    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics` and `routes`, behind
+    the checks of the settings.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
     Only requests for the names of `Hosts` are answered, and only scripts of such hosts may call. Where
-    tokens are configured, `path` wants one.
+    tokens are configured, `path` and `/metrics` want one.
     Raises ConfigError.
     """
     server = app.mcp_server()
@@ -59,9 +60,11 @@ def http_app(
     verifier = verifier_of(app)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
+    metrics: ASGIApp = request_response(MetricsPage(app))
     middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
     if verifier is not None:
         endpoint = RequireAuthMiddleware(ForCallers(endpoint), required_scopes=[])
+        metrics = RequireAuthMiddleware(metrics, required_scopes=[])
         middleware += [
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
@@ -77,6 +80,7 @@ def http_app(
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
             *api_routes(app, tokens=verifier is not None),
+            Route("/metrics", endpoint=_as_endpoint(metrics)),
             *(worker_routes(app) if app.settings.http.worker_door else []),
             *routes,
         ],

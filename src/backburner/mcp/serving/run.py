@@ -9,9 +9,11 @@ from typing import Any
 
 import anyio
 
+from ... import tracing
 from ...app import Backburner
 from ...config import HttpSettings
 from ...errors import ConfigError
+from ...log_lines import say, set_up
 from ..adapters.servers import framework_of
 from ..content_length import Framing
 from .connections import Connections
@@ -27,6 +29,8 @@ _NOT_STARTED = 3
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
     """Serve until the client goes. Raises what opening the store raises."""
     server = app.mcp_server()
+    set_up(app.settings.log)
+    tracing.provide()
     try:
         with until_interrupted() as interrupted:
             anyio.run(_serve_stdio, server, framing)
@@ -56,6 +60,8 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
     from .http import http_app
 
     check_bind(app, host)
+    set_up(app.settings.log)
+    tracing.provide()
     _say_names(app, host, port)
     bounds = Connections(app.settings.http.max_connections, app.settings.http.idle_timeout_s)
     web = ProxyHeadersMiddleware(http_app(app, host=host))  # type: ignore[arg-type]
@@ -65,6 +71,7 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
         host=host,
         port=port,
         log_level=log_level,
+        log_config=None,  # its records are lines like ours
         lifespan="on",
         timeout_keep_alive=max(1, int(app.settings.http.idle_timeout_s)),
     )
@@ -91,7 +98,7 @@ def _server(app: Backburner, config: Any) -> Any:
             if self.started:
                 port = self.servers[0].sockets[0].getsockname()[1]
                 addresses = " or ".join(addresses_for_clients(app.settings.http, config.host, port))
-                print(f"backburner: MCP is at {addresses}", file=sys.stderr, flush=True)
+                say(app.settings.log, f"MCP is at {addresses}")
 
     return Telling(config)
 
@@ -109,12 +116,11 @@ def _say_names(app: Backburner, host: str, port: int) -> None:
     http = app.settings.http
     if is_loopback(host) or http.allowed_hosts or http.public_url:
         return
-    print(
-        f"backburner: {Host(host, str(port))} answers to {Hosts(host, http)}; other Host names get 421. "
+    say(
+        app.settings.log,
+        f"{Host(host, str(port))} answers to {Hosts(host, http)}; other Host names get 421. "
         "To add a name, set http.allowed_hosts, as in "
         """BACKBURNER_HTTP__ALLOWED_HOSTS='["lab.example"]', or http.public_url.""",
-        file=sys.stderr,
-        flush=True,
     )
 
 

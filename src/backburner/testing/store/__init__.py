@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 _PARTS = (
-    "calling claiming clients handing_out keeping limit_walk limiting looking racing reading reporting"
+    "calling claiming clients ending handing_out keeping limit_walk limiting looking racing reading reporting"
     " retrying steering submitting telling turns walk watching"
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()))
@@ -15,6 +15,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS.split()
 from .calling import Calling
 from .claiming import Claiming
 from .clients import Clients
+from .ending import Endings
 from .handing_out import HandingOut
 from .keeping import Keeping
 from .limit_walk import WalkUnderLimits
@@ -43,6 +44,7 @@ class StoreContract(
     Retrying,
     Steering,
     Keeping,
+    Endings,
     Clients,
     HandingOut,
     Telling,

@@ -10,6 +10,7 @@ from mcp.server.session import ServerSession
 from mcp.shared.exceptions import NoBackChannelError
 
 from ....errors import BackburnerError, InvalidAnswer
+from ....log_lines import about
 from ....service import TaskService, TaskStatus
 from ....task import InputRequest, Task
 from ...access import TaskAccess
@@ -155,9 +156,11 @@ class Asker:
             refused = declined(question.method, "the client's answer does not fit the question")
             await self._service.aio.answer_input(self._task_id, {question.key: refused}, owner=self._owner)
         except (NoBackChannelError, BackburnerError) as error:
-            logger.info("Question %s of task %s is not answered: %s", question.key, self._task_id, error)
+            words = "Question %s of task %s is not answered: %s"
+            logger.info(words, question.key, self._task_id, error, extra=about(self._task_id))
         except Exception:
-            logger.info("The client of task %s went while it was asked", self._task_id, exc_info=True)
+            words = "The client of task %s went while it was asked"
+            logger.info(words, self._task_id, exc_info=True, extra=about(self._task_id))
         finally:
             if self._out.get(question.key, (None,))[0] is asyncio.current_task():
                 del self._out[question.key]

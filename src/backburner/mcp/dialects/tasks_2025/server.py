@@ -11,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ....lifecycle import State
+from ....log_lines import about
 from ....service import TaskStatus
 from ....tools import ToolSpec
 from ...access import TaskAccess
@@ -169,4 +170,4 @@ class Tasks2025(ServerDialect):
     def _attended(self, task_id: str, done: asyncio.Future[TaskStatus]) -> None:
         self._attendants.pop(task_id, None)
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.info("Task %s is not attended to any more: %s", task_id, error)
+            logger.info("Task %s is not attended to any more: %s", task_id, error, extra=about(task_id))

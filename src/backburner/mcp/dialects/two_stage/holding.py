@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from ....figures import FIGURES
 from ....lifecycle import State
 from ....service import TaskStatus
 from ....tools import AsksMode, ToolSpec
@@ -80,7 +81,7 @@ class HeldCalls:
         heartbeat = asyncio.ensure_future(progress.beat(self._access.patience.limits_of(ctx).heartbeat_s))
         keep_s = 0.0
         try:
-            with calls.held(task_id, ctx):
+            with calls.held(task_id, ctx), FIGURES.holding():
                 async with asyncio.timeout(None if status.task.finished else patience_s):
                     result = await self._follow(call, status, progress)
             if result is not None and result.get("resultType") != "input_required":
