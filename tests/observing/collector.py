@@ -68,6 +68,15 @@ class Collector:
         """The one span of that name, once it is there."""
         return self._one(lambda span: span.name == name)
 
+    def both(self, name: str) -> list[Span]:
+        """The two spans of that name, once they are there; the earlier first."""
+
+        def found() -> list[Span]:
+            return [span for span in self.spans if span.name == name]
+
+        assert wait_until(lambda: len(found()) == 2, within=40), self.spans
+        return sorted(found(), key=lambda span: span.began_ns)
+
     def under(self, parent_id: str, name: str) -> Span:
         """The one of that name, once it is there, that has this parent."""
         return self._one(lambda span: (span.parent_id, span.name) == (parent_id, name))

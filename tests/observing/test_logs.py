@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -14,6 +15,8 @@ import pytest
 
 from backburner.config import LogSettings
 from backburner.log_lines import FIELDS, LineFormatter, about, say
+from backburner.store import TaskQuery
+from backburner.stores import open_store
 from tests.deployment import ROOT, Deployment
 from tests.mcp_server.harness import connect
 from tests.services import free_port, wait_until
@@ -87,8 +90,8 @@ async def test_every_line_of_server_and_supervisor_is_of_the_form_and_names_its_
         log = tmp_path / "data" / "supervisor.log"
         assert await asyncio.to_thread(wait_until, lambda: " ended: failed" in log.read_text())
         lines = log.read_text().splitlines()
-        with deployment.app(_app) as app:
-            (task,) = app.service.list(owner=None).tasks
+        with contextlib.closing(open_store(deployment.environment["BACKBURNER_STORE"])) as store:
+            (task,) = store.page(TaskQuery())
     ended = next(line for line in lines if " ended: failed" in line)
     if form == "json":
         for line in [*lines, *said.splitlines()]:
@@ -110,12 +113,6 @@ def _started(deployment: Deployment, *command: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-
-
-def _app() -> Any:
-    from backburner.target import load
-
-    return load(f"file:{SERVER}#observed")
 
 
 async def _answers(port: int) -> None:

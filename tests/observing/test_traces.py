@@ -109,11 +109,11 @@ async def test_attempts_that_fail_or_whose_process_is_killed_have_their_spans(
                 callers, ("execute_tool fail", "execute_tool linger", "execute_tool stumble"), strict=True
             )
         ]
-        of_two = [span for span in collector.spans if span.name == "execute_tool stumble"]
+        of_two = await asyncio.to_thread(collector.both, "execute_tool stumble")
     assert (failed.failed, failed.attributes["error.type"]) == (True, "tool_error")
     assert "no good" not in repr(failed)
     assert (lingered.failed, lingered.attributes["backburner.outcome"]) == (True, "timed_out")
-    first, then = sorted(of_two, key=lambda span: span.began_ns)
+    first, then = of_two
     assert (first.attributes["error.type"], first.attributes["backburner.attempt"]) == ("worker_lost", 1)
     assert (then.attributes["backburner.outcome"], then.attributes["backburner.attempt"]) == ("succeeded", 2)
     assert {span.trace_id for span in of_two} == {stumbled.trace_id}
