@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from .clock import Clock, SystemClock
 from .config import Settings
-from .store import HeldLease, Store
+from .housekeeping import HeldLease
+from .store import Store
 from .unchanged import Unchanged
 
 #: One bite of a sweep. Writers get in between two of them.

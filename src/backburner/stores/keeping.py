@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..housekeeping import HeldLease
 from ..lifecycle import LEASED, TERMINAL, Signal, State, next_state
 from ..limits import MINUTE_MS, Limits
 from ..reports import Outcome, TimedOut
-from ..store import HeldLease
 from ..task import TaskError
 from . import deliveries, task_logs, tasks, working
 from .limiting import Room, has_left

@@ -10,6 +10,7 @@ from ... import json_text
 from ...errors import EngineError
 from ...hand_out import HandOut
 from ...lifecycle import TERMINAL, State
+from ...log_lines import about
 from ...reports import Failed, Logged
 from ...store import Store
 from ...task import LogLine, Task, TaskError

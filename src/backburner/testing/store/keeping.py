@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from ...errors import TaskNotFound
+from ...housekeeping import HeldLease
 from ...lifecycle import State
 from ...reports import Checkpointed, Failed, Logged, Started, Succeeded
 from ...retry import Retry
-from ...store import HeldLease, Runtime, Store
+from ...store import Runtime, Store
 from ...task import LogLine
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, WithWork, Work
