@@ -24,7 +24,7 @@ from .scale import fill
 
 TASKS = int(os.environ.get("BENCHMARK_LOOKED_AT", "100_000"))
 STREAMS = int(os.environ.get("BENCHMARK_STREAMS", "200"))
-ROUNDS, SUBMISSIONS, TURNS = 40, 300, 4
+ROUNDS, SUBMISSIONS, TURNS = 40, 200, 15
 
 APP = """
 from backburner import Backburner

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.services import wait_until
 from tests.web.conftest import UNKNOWN, Api
 
 By = Callable[[str | None], Api]
@@ -74,8 +75,7 @@ def test_a_worker_s_task_is_named_to_who_may_see_it(by: By) -> None:
         return [one["current_task_id"] for one in api.get("/workers")["workers"]]
 
     ops = by("ops")
-    while running not in workers_at(ops):  # with the next heartbeat
-        pass
+    assert wait_until(lambda: running in workers_at(ops))  # with the next heartbeat
     assert running in workers_at(alice)
     assert running not in workers_at(by("bob"))
     assert ops.post(f"/tasks/{running}/cancel")["state"] in ("cancel_requested", "cancelled")

@@ -16,7 +16,7 @@ from ..watch import ANYTHING
 
 #: After a read nothing is read for so long, and for each listener so much longer: so what they cost together
 #: stays the same, and what happens meanwhile comes to each of them in one piece.
-_PAUSE_S, _PAUSE_FOR_EACH_S = 0.05, 0.0025
+_PAUSE_S, _PAUSE_FOR_EACH_S = 0.05, 0.005
 _LONGEST_PAUSE_S = 2.0
 #: How many pieces a listener may be behind. One who is further behind is let go, and may come again.
 _LONGEST_QUEUE = 64
