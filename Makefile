@@ -9,6 +9,8 @@ VERSIONS := 3.12 3.13
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
 FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
+# What failed in the crowd is run once more by itself: what fails then, fails.
+AGAIN = $(BIN)/pytest --last-failed --last-failed-no-failures none --maxfail 3
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast test-engines soak test-versions check services bench bench-fast demo clean
@@ -18,16 +20,16 @@ help: ## Show this list
 		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 test: check services ## Run the checks and every test, with real services
-	$(BIN)/pytest $(TOGETHER)
+	$(BIN)/pytest $(TOGETHER) || $(AGAIN)
 	@$(MAKE) --no-print-directory test-versions
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
-	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
+	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST) || $(AGAIN)
 
 soak: services ## Run the fuzz tests and the chaos for long
 	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
 
-test-engines: services ## Run the suite that any engine must pass whole on every engine, and a gigabyte: 15 minutes
+test-engines: services ## Run the suite that any engine must pass whole on every engine, and a gigabyte: half an hour
 	BACKBURNER_WHOLE_CONTRACT=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest -n 2 --dist loadfile tests/outside tests/hosts tests/artifacts
 
 # A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.

@@ -93,8 +93,11 @@ def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_restart_starts_one_where_there_is_none_and_leaves_a_worker_of_the_users_alone(lab: Lab) -> None:
+    gate = lab.gate()
+    lab.submit("relax", structure="cu", gate=gate.path)  # so that it stays
     started = lab.run("restart")
     assert (started.returncode, f"pid {holder(lab).pid} has started" in started.stderr) == (0, True)
+    gate.open()
     with contextlib.closing(Worker(lab)) as worker:
         refused = lab.run("restart")
         assert refused.returncode == 4

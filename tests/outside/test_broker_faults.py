@@ -21,6 +21,7 @@ from backburner.testing import FakeClock
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Client, Local
 from tests.outside.broker_workers import broker_app, workers, working
+from tests.outside.contract import WITH_WHOLE
 from tests.services import RabbitServer, RedisServer, free_port
 
 ENGINES = ("dramatiq", "celery")
@@ -81,8 +82,15 @@ def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("broker", ["redis_server", "rabbit_server"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "broker"),
+    [
+        ("dramatiq", "redis_server"),
+        ("celery", "rabbit_server"),
+        pytest.param("dramatiq", "rabbit_server", marks=WITH_WHOLE),
+        pytest.param("celery", "redis_server", marks=WITH_WHOLE),
+    ],
+)
 def test_what_a_broker_has_forgotten_is_sent_again_after_seconds_also_when_more_has_come_since(
     engine: str, broker: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

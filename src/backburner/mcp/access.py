@@ -25,7 +25,16 @@ from .open_calls import NEW, OpenCalls
 from .outcomes import call_tool_result
 from .patience import Patience
 from .progress_tokens import kept
-from .request import RequestContext, arguments_of, caller_of_request, has_left, owner_of_request, request_meta
+from .request import (
+    RequestContext,
+    arguments_of,
+    caller_of_request,
+    has_left,
+    is_traced,
+    owner_of_request,
+    request_meta,
+    traceparent_of_request,
+)
 from .sdk import stream_of
 from .showing import CLIENT, Showing, most_bytes, most_tokens
 from .telling import WEBHOOK, ChatWaking
@@ -107,14 +116,15 @@ class TaskAccess:
             owner=owner_of_request(),
             ttl_s=ttl_s,
             external_id=external_id,
-            traceparent=traceparent_for(ctx),
+            traceparent=traceparent_for(ctx) if is_traced() else traceparent_of_request(ctx),
             answers=answers or {},
             caller=caller_of_request(),
             meta=self._kept(ctx, spec),
             webhook=request_meta(ctx).get(WEBHOOK),
         )
         status = await self._kept_or_joined(ctx, spec, request)
-        became(status.task_id)
+        if is_traced():
+            became(status.task_id)
         return status
 
     async def _kept_or_joined(self, ctx: RequestContext, spec: ToolSpec, request: TaskRequest) -> TaskStatus:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
-from ..tracing import EXECUTE_TOOL, OPERATION, TASK_ID, TOOL, context_of, has_provider, traceparent_of
-from .request import RequestContext, request_meta
+from ..tracing import EXECUTE_TOOL, OPERATION, TASK_ID, TOOL, context_of, traceparent_of
+from .request import RequestContext, traceparent_of_request
 
 _TRACER = trace.get_tracer("backburner")
 
@@ -17,12 +17,12 @@ _TRACER = trace.get_tracer("backburner")
 @contextmanager
 def call_span(ctx: RequestContext, tool_name: str) -> Iterator[None]:
     """Answer the call in a span of its own, where its framework has none: FastMCP's comes after us."""
-    if not has_provider() or trace.get_current_span().is_recording():
+    if trace.get_current_span().is_recording():
         yield
         return
     attributes = {"mcp.method.name": ctx.method, "mcp.protocol.version": ctx.protocol_version}
     attributes |= {"jsonrpc.request.id": str(ctx.request_id), OPERATION: EXECUTE_TOOL, TOOL: tool_name}
-    named = _named(ctx)
+    named = traceparent_of_request(ctx)
     with _TRACER.start_as_current_span(
         f"{ctx.method} {tool_name}",
         kind=SpanKind.SERVER,
@@ -34,14 +34,9 @@ def call_span(ctx: RequestContext, tool_name: str) -> Iterator[None]:
 
 def traceparent_for(ctx: RequestContext) -> str | None:
     """Of the span that the call is answered in; where there is none, as the caller gave it."""
-    return traceparent_of(trace.get_current_span()) or _named(ctx)
+    return traceparent_of(trace.get_current_span()) or traceparent_of_request(ctx)
 
 
 def became(task_id: str) -> None:
     """The call of the current span has become that task."""
     trace.get_current_span().set_attribute(TASK_ID, task_id)
-
-
-def _named(ctx: RequestContext) -> str | None:
-    traceparent = request_meta(ctx).get("traceparent")
-    return traceparent if isinstance(traceparent, str) and traceparent else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextvars
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ from .request import (
     comes_again,
     completed,
     is_modern,
+    is_traced,
     request_meta,
     validate,
 )
@@ -219,7 +220,7 @@ class TaskMiddleware:
         spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             validate(ctx)
-            with call_span(ctx, spec.name):
+            with call_span(ctx, spec.name) if is_traced() else nullcontext():
                 return completed(ctx, await self._answer_slow_call(ctx, spec, token))
         for dialect in self._dialects:
             dialect.refuse(ctx, name)

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods
 from mcp_types.jsonrpc import MISSING_REQUIRED_CLIENT_CAPABILITY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
 from pydantic import BaseModel
 
 from .. import json_text
@@ -80,6 +81,18 @@ def missing_capability(required: Mapping[str, Any]) -> MCPError:
 def request_meta(ctx: RequestContext) -> Mapping[str, Any]:
     meta = (ctx.params or {}).get("_meta")
     return meta if isinstance(meta, Mapping) else {}
+
+
+def traceparent_of_request(ctx: RequestContext) -> str | None:
+    """As the caller gave it."""
+    traceparent = request_meta(ctx).get("traceparent")
+    return traceparent if isinstance(traceparent, str) and traceparent else None
+
+
+def is_traced() -> bool:
+    """Whether spans go anywhere in this process."""
+    kept_nowhere = trace.ProxyTracerProvider | trace.NoOpTracerProvider
+    return not isinstance(trace.get_tracer_provider(), kept_nowhere)
 
 
 def arguments_of(ctx: RequestContext) -> dict[str, Any]:

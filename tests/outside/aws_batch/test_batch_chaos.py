@@ -27,6 +27,7 @@ from tests.ledger import (
     withstands,
 )
 from tests.outside.aws_batch.conftest import define
+from tests.outside.contract import WITH_WHOLE
 from tests.services import PostgresServer
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -102,6 +103,7 @@ def plan_of(local: Local, way: Partition, database: PostgresServer) -> list[Faul
     ]
 
 
+@WITH_WHOLE
 @pytest.mark.timeout(LONGEST_S)
 def test_under_chaos_nothing_is_lost_doubled_or_overlapping(
     local: Local, way: Partition, database_server: PostgresServer, tmp_path: Path

@@ -40,6 +40,9 @@ class CeleryQueue:
         jobs = {task.task_id: f"{task.task_id}:{secrets.token_hex(4)}" for task in tasks}
 
         def send(producer: Producer) -> None:
+            if not self._settings.is_redis:
+                for queue in {task.queue for task in tasks}:
+                    self._waiting(queue, producer)  # what is sent to a queue that was removed is lost
             for task in tasks:
                 self._celery.send_task(
                     RUN_TASK,

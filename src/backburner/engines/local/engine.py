@@ -179,8 +179,9 @@ class LocalEngine:
 
     def _begin(self, lock: SupervisorLock, fd: int, *, wanted: bool = False) -> bool:
         """Start a supervisor that gets this lock, if one is wanted or work is left; whether it was so."""
-        own_id = lock.sign(fd, None)  # at once: who leaves and sees work need not come back
+        own_id = None
         try:
+            own_id = lock.sign(fd, None)  # at once: who leaves and sees work need not come back
             self._part_from_child()
             self._needed.clear()
             begin = wanted or work_is_left(self._store, self._settings, held=True)
@@ -188,8 +189,9 @@ class LocalEngine:
                 self._spawn(fd)
             return begin
         finally:
-            if own_id is not None:
-                lock.leave(fd, own_id)
+            with contextlib.suppress(OSError):  # there may be no descriptor left for it
+                if own_id is not None:
+                    lock.leave(fd, own_id)
             os.close(fd)
 
     def _leave_no_work(self) -> None:

@@ -60,8 +60,10 @@ class Tenure:
 
     def end(self) -> None:
         """The supervisor is over."""
-        self.lock.leave(self._fd, self.supervisor_id)
-        os.close(self._fd)
+        try:
+            self.lock.leave(self._fd, self.supervisor_id)
+        finally:
+            os.close(self._fd)
         if self._sign_of_life is not None:
             self.lock.forget_retired(self.supervisor_id)
             os.close(self._sign_of_life)
