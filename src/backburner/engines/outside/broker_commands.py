@@ -60,7 +60,8 @@ def run_side_by_side(commands: Sequence[list[str]], variables: Mapping[str, str]
         if stopping:
             stop()
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-        stop()
+        if not stopping:  # else all were told, and a second time would mean: at once
+            stop()
         codes = [process.wait() for process in started]
     finally:
         for number, handler in before.items():
