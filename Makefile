@@ -9,8 +9,6 @@ VERSIONS := 3.12 3.13
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
 FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
-# What failed in the crowd is run once more by itself: what fails then, fails.
-AGAIN = $(BIN)/pytest --last-failed --last-failed-no-failures none --maxfail 3
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast test-engines soak test-versions check services bench bench-fast demo clean
@@ -20,11 +18,11 @@ help: ## Show this list
 		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 test: check services ## Run the checks and every test, with real services
-	$(BIN)/pytest $(TOGETHER) || $(AGAIN)
+	$(BIN)/pytest $(TOGETHER)
 	@$(MAKE) --no-print-directory test-versions
 
 test-fast: $(READY) ## Run the tests that need no service, no browser and little time
-	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST) || $(AGAIN)
+	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
 
 soak: services ## Run the fuzz tests and the chaos for long
 	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"

@@ -79,12 +79,8 @@ def postgres_url() -> Iterator[str]:
     if given := os.environ.get("BACKBURNER_TEST_POSTGRES_URL"):
         yield given
         return
-    server = services.PostgresServer(durable=False)
-    try:
-        server.start()
+    with services.started(services.PostgresServer(durable=False)) as server:
         yield server.url
-    finally:
-        server.close()
 
 
 @pytest.fixture
@@ -102,34 +98,22 @@ def postgres_database(postgres_url: str) -> Iterator[str]:
 @pytest.fixture
 def postgres_server() -> Iterator[services.PostgresServer]:
     """A running server of the test's own, which it may stop, kill and start again."""
-    server = services.PostgresServer()
-    try:
-        server.start()
+    with services.started(services.PostgresServer()) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[services.RedisServer]:
     """A Redis server for the whole run. A test that empties or stops it has it to itself meanwhile."""
-    server = services.RedisServer()
-    try:
-        server.start()
+    with services.started(services.RedisServer()) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture(scope="session")
 def rabbit_server() -> Iterator[services.RabbitServer]:
     """A RabbitMQ server for the whole run, as above. It takes seconds to start."""
-    server = services.RabbitServer()
-    try:
-        server.start()
+    with services.started(services.RabbitServer()) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture

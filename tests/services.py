@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -319,6 +319,19 @@ class RabbitServer:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+Server = TypeVar("Server", PostgresServer, RedisServer, RabbitServer)
+
+
+@contextlib.contextmanager
+def started(server: Server) -> Iterator[Server]:
+    """The server, running; it is closed also when it does not come up."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.close()
 
 
 class WallClock:

@@ -6,7 +6,7 @@ import pytest
 
 from backburner.testing.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES, MAX_RESULT_BYTES
 from tests.hosts.network import Host, two_hosts
-from tests.services import PostgresServer
+from tests.services import PostgresServer, started
 
 Hosts = tuple[Host, Host]
 
@@ -30,12 +30,9 @@ def hosts(tmp_path_factory: pytest.TempPathFactory, run_directory: str) -> Itera
 @pytest.fixture(scope="module")
 def database_server(hosts: Hosts) -> Iterator[PostgresServer]:
     """A server for both hosts, which a test may stop, kill and start again."""
-    server = PostgresServer(durable=False, addresses=[host.way_out for host in hosts])
-    try:
-        server.start()
+    addresses = [host.way_out for host in hosts]
+    with started(PostgresServer(durable=False, addresses=addresses)) as server:
         yield server
-    finally:
-        server.close()
 
 
 @pytest.fixture(scope="module")

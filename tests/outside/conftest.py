@@ -4,15 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.services import PostgresServer
+from tests.services import PostgresServer, started
 
 
 @pytest.fixture(scope="module")
 def database_server(run_directory: str) -> Iterator[PostgresServer]:
     """A server for the tests of a file, each of which makes a database of its own."""
-    server = PostgresServer(durable=False)
-    try:
-        server.start()
+    with started(PostgresServer(durable=False)) as server:
         yield server
-    finally:
-        server.close()

@@ -90,7 +90,7 @@ def traceparent_of_request(ctx: RequestContext) -> str | None:
 
 
 def is_traced() -> bool:
-    """Whether spans go anywhere in this process."""
+    """As `tracing.has_provider`, and asked here, so that a call without spans passes no file about them."""
     kept_nowhere = trace.ProxyTracerProvider | trace.NoOpTracerProvider
     return not isinstance(trace.get_tracer_provider(), kept_nowhere)
 

@@ -196,8 +196,8 @@ class LocalEngine:
 
     def _leave_no_work(self) -> None:
         """Our last task may have come when the supervisor had just left, and nobody else may be there."""
-        self._beginning.acquire()  # a supervisor that is being started needs us until it is ready
-        self._beginning.release()
+        with self._beginning:
+            pass  # a supervisor that is being started needed us until it was ready
         try:
             lock = SupervisorLock(self._data_dir)
             fd = unless_another_supervises(lock, _RETIRES_S)
