@@ -315,6 +315,19 @@ async def test_a_result_that_nobody_took_is_not_forgotten(tmp_path: Path) -> Non
         assert text_of(await poller.wait(two)) == "two"
 
 
+async def test_a_new_log_of_the_same_number_and_length_is_read_from_its_beginning(tmp_path: Path) -> None:
+    server, file = Server(), tmp_path / "pending.json"
+    async with polling(server, tmp_path, pending_file=file) as poller:
+        one, two = await poller.start("run", {}), await poller.start("run", {})
+        append(tmp_path / LOG, entry(one, markdown="one"))
+        assert text_of(await poller.wait(one)) == "one"
+    length = (tmp_path / LOG).stat().st_size
+    (tmp_path / LOG).write_bytes(entry(two, markdown="two"))
+    assert (tmp_path / LOG).stat().st_size == length
+    async with polling(server, tmp_path, pending_file=file) as poller:
+        assert text_of(await asyncio.wait_for(poller.wait(two), 20)) == "two"
+
+
 async def test_an_entry_from_before_the_restart_is_found_after_it(tmp_path: Path) -> None:
     server, file = Server(), tmp_path / "pending.json"
     append(tmp_path / LOG, entry("old", markdown="old") * 1000)

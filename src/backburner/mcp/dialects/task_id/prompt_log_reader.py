@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 1 << 20
 _CHUNKS_AT_ONCE = 8
-_TAIL = 64
+_TAIL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class LogTail:
         self._offset = 0  # of the first byte that was not read
         self._line = bytearray()  # read, but its end is not written yet
         self._tail = b""  # the last bytes before that line
+        self._seen: tuple[int, int] | None = None  # the length and time of the file that we looked at last
         #: How much was read in all, to show that nothing is read twice.
         self.bytes_read = 0
 
@@ -95,6 +96,7 @@ class LogTail:
         self._offset = at.offset if at is not None and known else 0
         self._tail = bytes.fromhex(at.tail) if at is not None and known else b""
         self._line.clear()
+        self._seen = None
         return True
 
     def _where_inode(self, inode: int) -> Path | None:
@@ -112,11 +114,17 @@ class LogTail:
             return False  # the new one is not there yet
 
     def _notice_truncation(self) -> None:
-        """Begin again if the file is shorter than it was, or another text stands where we were."""
+        """Begin again if the file is shorter than it was, or another text stands where we were.
+
+        A new file may have the number of the old one, and its length too: only an unchanged time says that
+        nothing is new.
+        """
         assert self._descriptor is not None
-        size = os.fstat(self._descriptor).st_size
-        if size == self._offset:
+        found = os.fstat(self._descriptor)
+        size = found.st_size
+        if self._seen == (size, found.st_mtime_ns):
             return
+        self._seen = size, found.st_mtime_ns
         begin = self._offset - len(self._line) - len(self._tail)
         if size < self._offset or self._bytes(len(self._tail), begin) != self._tail:
             self._offset, self._tail = 0, b""
