@@ -24,6 +24,7 @@ from backburner.testing.store.base import new_task
 from backburner.testing.store.telling import hooks
 from tests.deployment import foreign_environment
 from tests.pseudo_terminal import OnTerminal
+from tests.services import wait_until
 from tests.web.conftest import PROGRAM, UNKNOWN, Api, Served
 
 COMMAND = str(Path(sys.executable).with_name("backburner"))
@@ -130,6 +131,28 @@ def test_errors_are_those_of_the_server(by: Callable[[str], Api], run: Run, guar
     ):
         away = run("ls", server=server)
         assert (away.returncode, said in away.stderr) == (code, True), away.stderr
+
+
+def test_a_line_of_fifty_megabytes_is_shown_as_lines_and_steers_nothing(
+    open_server: Served, local: Api, tmp_path: Path
+) -> None:
+    text = "[red]\x1b[2J\x9b31m\u202e<b>" + "x" * 10_000
+    task_id = local.submit("long_line", chars=50_000_000, text=text)
+    assert wait_until(lambda: local.get(f"/tasks/{task_id}")["state"] == "succeeded")
+    here = "--store", open_server.deployment.environment["BACKBURNER_STORE"]
+    there = "--server", local.address
+    for place in (here, there):
+        shown = done(tmp_path, {}, "logs", task_id, *place)
+        lines = shown.stdout.splitlines()
+        assert (shown.returncode, lines[-1]) == (0, "after")
+        assert {one for one in set(shown.stdout) if not one.isprintable()} == {"\n"}
+        assert max(map(len, lines)) < 2 * 16_384
+        assert lines[0].startswith("[red]\\x1b[2J\\x9b31m\\u202e<b>xxx")
+        assert sum(map(len, lines)) > 50_000_000
+        page = done(tmp_path, {}, "logs", task_id, "--json", *place)
+        assert len(page.stdout) < 200 * 2 * 16_384
+        top = done(tmp_path, {}, "top", *place)
+        assert (top.returncode, len(top.stdout) < 100_000) == (0, True)
 
 
 # -- beside tasks

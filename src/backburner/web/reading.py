@@ -24,15 +24,18 @@ from ..records import (
     worker_records,
 )
 from ..runtimes import runtimes
-from ..service import TaskStatus
+from ..service import LogPage, TaskStatus
 from ..store import Store
-from ..task import Artifact, InputRequest, Task
+from ..task import Artifact, InputRequest, LogLine, Task
+from ..task_request import log_cursor
 from ..times import iso
 from .access import Access
 from .spans import statistics
 
 #: So many characters of a log at a time, so that one line of 50 MB is read in parts as well.
 LOG_CHARS = 1 << 20
+#: So many lines are read first, and then four times as many each time.
+_FIRST_LINES = 64
 _OF_SERVER = ("target", "caller", "meta")
 #: All that somebody is told of workers and supervisors who may not know of hosts and processes.
 _OF_WORKER = ("worker_id", "queue", "state", "alive", "current_task_id")
@@ -101,9 +104,7 @@ class Reading:
         self, access: Access, task_id: str, *, after: int = 0, offset: int = 0, limit: int = 200
     ) -> dict[str, Any]:
         """Lines after a number, and so many at most. `offset` is how much of the first was read before."""
-        page = self._app.service.logs(
-            task_id, owner=access.owner, cursor=f"log_{after:09d}", limit=max(1, limit)
-        )
+        page = self._log_page(access, task_id, after, max(1, limit))
         lines: list[dict[str, Any]] = []
         left, next_after, next_offset = LOG_CHARS, after, 0
         for line in page.lines:
@@ -125,6 +126,19 @@ class Reading:
             "next_offset": next_offset,
             "more": more,
         }
+
+    def _log_page(self, access: Access, task_id: str, after: int, limit: int) -> LogPage:
+        """So many lines, or as many as are enough for an answer: long ones are not read in vain."""
+        lines: list[LogLine] = []
+        cursor, count, chars = log_cursor(after), _FIRST_LINES, 0
+        while True:
+            count = min(count, limit - len(lines))
+            page = self._app.service.logs(task_id, owner=access.owner, cursor=cursor, limit=count)
+            lines += page.lines
+            chars += sum(len(line.message) for line in page.lines)
+            if not page.truncated or len(lines) == limit or chars > LOG_CHARS:
+                return LogPage(lines, page.next_cursor, page.truncated)
+            cursor, count = page.next_cursor, count * 4
 
     # -- the server
 
