@@ -93,10 +93,11 @@ class RemoteService:
             cursor=cursor,
         )
         found = [_status(one) for one in page["tasks"]]
-        self._views |= {one.task_id: one for one in found}
+        self._views = {one.task_id: one for one in found}
         return TaskPage([one.task for one in found], page["next_cursor"])
 
     def view(self, task: Task) -> TaskStatus:
+        """What is known of a task of the last list."""
         return self._views[task.task_id]
 
     def status(self, task_id: str, *, owner: str | None = None) -> TaskStatus:
