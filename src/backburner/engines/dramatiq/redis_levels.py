@@ -36,10 +36,7 @@ class LeveledRedisBroker(RedisBroker):
         key = str(uuid.uuid4())
         message = message.copy(options={"redis_message_id": key})
         self.do_enqueue(list_of(message), key, message.encode())
-        with self.client.pipeline(transaction=False) as pipeline:
-            pipeline.lpush(self._bell(message.queue_name), "")
-            pipeline.ltrim(self._bell(message.queue_name), 0, _MOST_RINGS - 1)
-            pipeline.execute()
+        self.client.lpush(self._bell(message.queue_name), "")
         return message
 
     def enqueue_all(self, messages: Sequence[Message[Any]]) -> None:
@@ -63,13 +60,15 @@ class LeveledRedisBroker(RedisBroker):
     def waiting_in(self, queue_name: str, *, quietly: bool = False) -> list[int]:
         """How many messages each of these lists has that no worker has.
 
-        Who then takes one looks `quietly`: one ring less is kept, since nobody else need come for it.
+        Who then takes one looks `quietly`: one ring less is kept, since nobody else need come for it, and
+        not more than a few that nobody heard.
         """
         with self.client.pipeline(transaction=False) as pipeline:
             for name in self.lists(queue_name):
                 pipeline.llen(f"{self.namespace}:{name}")
             if quietly:
                 pipeline.lpop(self._bell(queue_name))
+                pipeline.ltrim(self._bell(queue_name), 0, _MOST_RINGS - 1)
             return [int(length) for length in pipeline.execute()[: TOP_LEVEL + 1]]
 
     def waiting(self, queue_name: str) -> int:
