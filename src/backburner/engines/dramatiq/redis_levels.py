@@ -63,13 +63,14 @@ class LeveledRedisBroker(RedisBroker):
         Who then takes one looks `quietly`: one ring less is kept, since nobody else need come for it, and
         not more than a few that nobody heard.
         """
+        names = self.lists(queue_name)
         with self.client.pipeline(transaction=False) as pipeline:
-            for name in self.lists(queue_name):
-                pipeline.llen(f"{self.namespace}:{name}")
-            if quietly:
+            if quietly:  # first: a ring that comes after the look is for what the look has not seen
                 pipeline.lpop(self._bell(queue_name))
                 pipeline.ltrim(self._bell(queue_name), 0, _MOST_RINGS - 1)
-            return [int(length) for length in pipeline.execute()[: TOP_LEVEL + 1]]
+            for name in names:
+                pipeline.llen(f"{self.namespace}:{name}")
+            return [int(length) for length in pipeline.execute()[-len(names) :]]
 
     def waiting(self, queue_name: str) -> int:
         """How many messages of a queue no worker has."""
