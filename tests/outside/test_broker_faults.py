@@ -1,5 +1,6 @@
 """Dramatiq and Celery on real brokers: the order of tasks, and what is left of them when something breaks."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -14,12 +15,12 @@ from backburner.config.engines.broker import BrokerSettings
 from backburner.engines.outside.choosing import room_of
 from backburner.engines.outside.queue import OutsideQueue
 from backburner.engines.outside.rounds import Rounds
-from backburner.errors import EngineError
+from backburner.errors import EngineError, QueueFull
 from backburner.lifecycle import State
 from backburner.stores import open_store
 from backburner.testing import FakeClock
 from backburner.testing.engine.base import eventually
-from tests.engine.local import Client, Local
+from tests.engine.local import Client, Local, running
 from tests.outside.broker_workers import broker_app, workers, working
 from tests.outside.contract import WITH_WHOLE
 from tests.services import RabbitServer, RedisServer, free_port
@@ -79,6 +80,18 @@ def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
                 queue.hand_out([task])
             assert advice in str(refused.value)
             assert "secret" not in str(refused.value)
+
+
+def test_a_full_queue_refuses_threads_and_event_loops_alike(tmp_path: Path, run_directory: str) -> None:
+    queues = {"one_by_one": {"workers": 1, "max_length": 1}}
+    app = broker_app("dramatiq", f"redis://127.0.0.1:{free_port()}", tmp_path, queues=queues)
+    with running(app) as local:
+        kept = local.submit("add", IN_LINE, a=1)
+        with pytest.raises(QueueFull):
+            local.submit("add", IN_LINE, a=2)
+        with pytest.raises(QueueFull):
+            asyncio.run(local.service.aio.submit("add", {"a": 3}, queue="one_by_one"))
+        assert [task.task_id for task in local.service.list().tasks] == [kept]
 
 
 @pytest.mark.services

@@ -1,5 +1,6 @@
 """The workers of an app by the command line: by ours, and by Dramatiq's own on the module that we provide."""
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -88,6 +89,8 @@ def test_our_command_starts_dramatiq_s_for_each_queue_and_ends_them_when_it_is_t
         for tool in ("standard", "heavy"):
             task = lab.run(tool, word="yes")
             assert (task.state, task.result) == (State.SUCCEEDED, "yes")
+        by_a_loop = asyncio.run(lab.service.aio.submit("standard", {"word": "loop"})).task_id
+        assert lab.end(by_a_loop).result == "loop"
         process.terminate()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said
