@@ -101,16 +101,23 @@ class Api:
                     said = {}
 
 
+@dataclass(frozen=True)
+class Served:
+    """A server, and the folder that it has."""
+
+    address: str
+    deployment: Deployment
+
+
 @contextlib.contextmanager
-def served(folder: Path, **settings: str) -> Iterator[str]:
-    """The address of a server."""
+def served(folder: Path, **settings: str) -> Iterator[Served]:
     made = Deployment(folder, (PROGRAM,), {"supervisor__idle_exit_s": "0", **settings})
     with made, made.http() as server, contextlib.closing(Api(server.address, "alice")) as api:
         services.running.add(server.pid)
         api.finished("count")
         if supervisor := made.supervisor():
             services.running.add(supervisor.pid)
-        yield server.address
+        yield Served(server.address, made)
 
 
 @pytest.fixture(scope="session")
@@ -122,15 +129,20 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name, (owner, scopes) in TOKENS.items()
     ]
     (folder / "tokens").write_text("".join(lines))
-    with served(folder, http__auth__tokens=str(folder / "tokens")) as address:
-        yield address
+    with served(folder, http__auth__tokens=str(folder / "tokens")) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="session")
-def open_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server for whoever is on this host."""
-    with served(tmp_path_factory.mktemp("open")) as address:
-        yield address
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for whoever is on this host."""
+    with served(tmp_path_factory.mktemp("open")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def open_address(open_server: Served) -> str:
+    return open_server.address
 
 
 @pytest.fixture

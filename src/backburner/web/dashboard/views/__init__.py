@@ -1,0 +1,10 @@
+"""The pages: what each shows. One module for each entry of the menu."""
+
+from __future__ import annotations
+
+from ..pages import Desk, Page
+from .overview import Overview
+
+
+def pages(desk: Desk) -> list[Page]:
+    return [*Overview(desk).pages]
