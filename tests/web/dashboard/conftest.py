@@ -37,7 +37,7 @@ def cookie(open_server: Served) -> dict[str, Any]:
 
 @pytest.fixture
 def windows(browser: Browser) -> Iterator[Callable[..., tuple[BrowserContext, Page]]]:
-    """Opens windows, each of a browser of its own. At the end none has complained, and nobody else was asked."""
+    """Opens windows of browsers. At the end none has complained, and nobody else was asked."""
     opened: list[tuple[BrowserContext, Complaints]] = []
 
     def open_one(address: str, *cookies: Any, **options: Any) -> tuple[BrowserContext, Page]:

@@ -41,8 +41,8 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics`, `routes`, and the dashboard
-    at `/`, behind the checks of the settings.
+    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics`, `routes`, and the
+    dashboard at `/`, behind the checks of the settings.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 

@@ -101,10 +101,10 @@ class TokenOfCookie:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._is_for(scope):
-            headers = MutableHeaders(scope=scope)
-            given = "authorization" in headers
-            if not given and (token := await self._sessions.token(HTTPConnection(scope))):
-                headers["authorization"] = f"Bearer {token}"
+            request = HTTPConnection(scope)
+            given = "authorization" in request.headers
+            if not given and (token := await self._sessions.token(request)) is not None:
+                MutableHeaders(scope=scope)["authorization"] = f"Bearer {token}"
         await self._app(scope, receive, send)
 
     def _is_for(self, scope: Scope) -> bool:
