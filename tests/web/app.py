@@ -48,5 +48,16 @@ def long_line(chars: int = 2_500_000) -> None:
     print("after")
 
 
+@bb.tool
+def hostile(text: str = "", *, ctx: TaskContext) -> dict[str, object]:
+    """Make everything of a text that means no good."""
+    ctx.progress(1, 1, phase=text)
+    ctx.log(text)
+    print(f"\x1b]0;title\x07\x1b[2J\x1b[31m{text}\x1b[0m")
+    ctx.artifact(b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(3)</script></svg>", "drawing.svg")
+    ctx.artifact(text.encode(), f"{text[:60]}.html".replace("/", "_"))
+    return {text: [text, {"deep": text}]}
+
+
 if __name__ == "__main__":
     serve_as_told(bb)
