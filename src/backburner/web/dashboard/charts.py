@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any
 
 HEIGHT = 120.0
 #: How wide a column is, and how much of that is left free.
@@ -124,8 +124,8 @@ def _brief(value: int) -> str:
 # -- how long it took ------------------------------------------------------------------------------
 
 
-def latency(statistics: dict[str, Any], of: Literal["wait", "run"]) -> Chart:
-    """From where half of the spans are within to where 95 of 100 are. Each bound is a step of the scale."""
+def latency(statistics: dict[str, Any], of: str) -> Chart:
+    """Of `wait` or `run`: bars from what half are within to what 95 of 100 are. Each bound is a step."""
     bounds: list[float] = statistics["bounds_s"]
     spans = [
         (n, one["since"], _step(one[of]["half_within_s"], bounds), _step(one[of]["most_within_s"], bounds))
@@ -209,30 +209,29 @@ class Period:
     name: str
     title: str
     stretches: int
-    every: timedelta
+    every_ms: int
     each: str
     marks: Sequence[str]
 
-    def until(self, now_ms: int) -> tuple[int, int]:
+    def around(self, now_ms: int) -> tuple[int, int]:
         """From when to when. Stretches begin at even times, so that a chart moves on only with these."""
-        every_ms = int(self.every.total_seconds() * 1000)
-        end = (now_ms // every_ms + 1) * every_ms
-        return end - self.stretches * every_ms, end
+        end = (now_ms // self.every_ms + 1) * self.every_ms
+        return end - self.stretches * self.every_ms, end
 
 
 PERIODS = {
     one.name: one
     for one in (
         Period(
-            *("hour", "Hour", 60, timedelta(minutes=1), "each minute"),
+            *("hour", "Hour", 60, 60_000, "each minute"),
             ("60 min ago", "45", "30", "15", "now"),
         ),
         Period(
-            *("day", "Day", 72, timedelta(minutes=20), "each 20 minutes"),
+            *("day", "Day", 72, 1_200_000, "each 20 minutes"),
             ("24 h ago", "18", "12", "6", "now"),
         ),
         Period(
-            *("week", "Week", 84, timedelta(hours=2), "each 2 hours"),
+            *("week", "Week", 84, 7_200_000, "each 2 hours"),
             ("7 days ago", "6", "5", "4", "3", "2", "1", "now"),
         ),
     )

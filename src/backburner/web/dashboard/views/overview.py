@@ -7,6 +7,7 @@ from typing import Any
 from ....lifecycle import LEASED
 from .. import charts
 from ..pages import Asked, Desk, Page
+from ..past import Past
 from ..slots import by_queue
 
 #: So many of each are shown of what needs somebody, and of the tasks of one queue on one host.
@@ -31,7 +32,7 @@ _FIGURES = (
 
 class Overview:
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        self._desk, self._past = desk, Past(desk.reading)
 
     @property
     def pages(self) -> list[Page]:
@@ -40,9 +41,7 @@ class Overview:
     def overview(self, asked: Asked) -> dict[str, Any]:
         reading, access = self._desk.reading, asked.access
         period = charts.PERIODS.get(asked.query.get("last", ""), charts.PERIODS["hour"])
-        since, until = period.until(self._desk.app.store.now_ms())
-        every_s = period.every.total_seconds()
-        ended = reading.statistics(access, since=since, until=until, every_s=every_s)
+        ended = self._past.statistics(access, period, self._desk.app.store.now_ms())
         states = reading.states(access)
         under_way = reading.tasks(access, states=[*LEASED], limit=MOST_UNDER_WAY)["tasks"]
         queues = by_queue(reading.queues()["queues"], reading.workers(access)["workers"], under_way)
