@@ -117,18 +117,20 @@ class Reading:
 
     def overview(self, access: Access, *, last_s: float = 3600, stretches: int = 60) -> dict[str, Any]:
         """What somebody sees first: states, queues, workers, and the last hour."""
-        store, workers = self._app.store, self.workers(access)["workers"]
-        states = store.count_states(access.owner)
         every_ms = max(1000, int(last_s * 1000 / stretches))
-        until = store.now_ms() + 1
+        until = self._app.store.now_ms() + 1
+        since = until - stretches * every_ms
         return {
-            "states": {str(state): states.get(state, 0) for state in State},
+            "states": self.states(access),
             "queues": self.queues()["queues"],
-            "workers": workers,
-            "statistics": statistics(
-                store, until - stretches * every_ms, until, every_ms, owner=access.owner
-            ),
+            "workers": self.workers(access)["workers"],
+            "statistics": self.statistics(access, since=since, until=until, every_s=every_ms / 1000),
         }
+
+    def states(self, access: Access) -> dict[str, int]:
+        """How many tasks are in each state."""
+        counted = self._app.store.count_states(access.owner)
+        return {str(state): counted.get(state, 0) for state in State}
 
     def statistics(
         self,

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from ..pages import Desk, Page
+from .clients import Clients
 from .overview import Overview
+from .queues import Queues
+from .workers import Workers
 
 
 def pages(desk: Desk) -> list[Page]:
-    return [*Overview(desk).pages]
+    return [
+        *Overview(desk).pages,
+        *Queues(desk).pages,
+        *Workers(desk).pages,
+        *Clients(desk).pages,
+    ]
