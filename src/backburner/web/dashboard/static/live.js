@@ -17,6 +17,9 @@ function morph(old, fresh) {
 }
 
 function morphChildren(old, fresh) {
+  const wantedIds = new Set([...fresh.children].map((one) => one.id));
+  // First what is gone, so that what stays need not move: an element that moves loses its focus.
+  for (const one of [...old.children]) if (one.id && !wantedIds.has(one.id) && !one.hasAttribute("data-keep")) one.remove();
   const named = new Map([...old.children].filter((one) => one.id).map((one) => [one.id, one]));
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
@@ -36,9 +39,10 @@ function morphChildren(old, fresh) {
   }
 }
 
-/** Take the page as the server has it now. `morphed` tells scripts that something may have changed. */
+/** Take the page as the server has it now. Before, `morphing` lets scripts have a hand in it; `morphed` tells them that something may have changed. */
 function showPage(html) {
   const fresh = new DOMParser().parseFromString(`<main>${html}</main>`, "text/html").querySelector("main");
+  document.dispatchEvent(new CustomEvent("morphing", { detail: fresh }));
   morphChildren(document.getElementById("main"), fresh);
   tick();
   document.dispatchEvent(new Event("morphed"));

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..pages import Desk, Page
 from .overview import Overview
+from .task_list import TaskList
 
 
 def pages(desk: Desk) -> list[Page]:
-    return [*Overview(desk).pages]
+    return [*Overview(desk).pages, *TaskList(desk).pages]
