@@ -16,6 +16,8 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
+const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+
 function morphChildren(old, fresh) {
   const wantedIds = new Set([...fresh.children].map((one) => one.id));
   // First what is gone, so that what stays need not move: an element that moves loses its focus.
@@ -23,6 +25,12 @@ function morphChildren(old, fresh) {
   const named = new Map([...old.children].filter((one) => one.id).map((one) => [one.id, one]));
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
+    // Space that is only in one of them must not put the others out of step.
+    while (at && isBlank(at) && !isBlank(wanted)) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
     const known = wanted.id ? named.get(wanted.id) : at && !at.id && same(at, wanted) ? at : null;
     if (known && same(known, wanted)) {
       if (known === at) at = at.nextSibling;
