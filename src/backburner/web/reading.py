@@ -39,7 +39,8 @@ class Reading:
         service = self._app.service
         page = service.list(owner=access.chosen_owner(owner, service.store), **filters)
         found = [_shown(service.view(task)) for task in page.tasks]
-        return {"tasks": found, "next_cursor": page.next_cursor}
+        cursors = {"next_cursor": page.next_cursor, "previous_cursor": page.previous_cursor}
+        return {"tasks": found, **cursors}
 
     def task(self, access: Access, task_id: str) -> dict[str, Any]:
         """All about a task, but for its log and its files."""

@@ -15,8 +15,9 @@ from .. import client_errors, errors
 from ..client_errors import ConnectionLost, NotAuthorized, NotOffered
 from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
-from ..service import LogPage, TaskPage, TaskResult, TaskStatus
+from ..service import LogPage, TaskResult, TaskStatus
 from ..task import Artifact, Attempt, Event, InputRequest, LogLine, Task
+from ..task_pages import TaskPage
 from ..task_request import log_cursor, log_seq
 from ..times import from_iso, iso
 

@@ -16,10 +16,21 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
+const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+
 function morphChildren(old, fresh) {
+  const wantedIds = new Set([...fresh.children].map((one) => one.id));
+  // First what is gone, so that what stays need not move: an element that moves loses its focus.
+  for (const one of [...old.children]) if (one.id && !wantedIds.has(one.id) && !one.hasAttribute("data-keep")) one.remove();
   const named = new Map([...old.children].filter((one) => one.id).map((one) => [one.id, one]));
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
+    // Space that is only in one of them must not put the others out of step.
+    while (at && isBlank(at) && !isBlank(wanted)) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
     const known = wanted.id ? named.get(wanted.id) : at && !at.id && same(at, wanted) ? at : null;
     if (known && same(known, wanted)) {
       if (known === at) at = at.nextSibling;
@@ -36,9 +47,10 @@ function morphChildren(old, fresh) {
   }
 }
 
-/** Take the page as the server has it now. `morphed` tells scripts that something may have changed. */
+/** Take the page as the server has it now. Before, `morphing` lets scripts have a hand in it; `morphed` tells them that something may have changed. */
 function showPage(html) {
   const fresh = new DOMParser().parseFromString(`<main>${html}</main>`, "text/html").querySelector("main");
+  document.dispatchEvent(new CustomEvent("morphing", { detail: fresh }));
   morphChildren(document.getElementById("main"), fresh);
   tick();
   document.dispatchEvent(new Event("morphed"));

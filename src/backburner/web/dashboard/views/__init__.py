@@ -6,13 +6,12 @@ from ..pages import Desk, Page
 from .clients import Clients
 from .overview import Overview
 from .queues import Queues
+from .task_list import TaskList
+from .tools import Tools
 from .workers import Workers
+
+_VIEWS = (Overview, TaskList, Tools, Queues, Workers, Clients)
 
 
 def pages(desk: Desk) -> list[Page]:
-    return [
-        *Overview(desk).pages,
-        *Queues(desk).pages,
-        *Workers(desk).pages,
-        *Clients(desk).pages,
-    ]
+    return [page for view in _VIEWS for page in view(desk).pages]
