@@ -11,7 +11,7 @@ function say(text, bad = false) {
   say.timer = setTimeout(() => (said.textContent = ""), bad ? 12000 : 6000);
 }
 
-/** Call the API. Throws an Error with the server's own words, and its `code`. */
+/** Call the API. Throws an Error with the server's own words, and its `code` and `details`. */
 async function api(method, path, body) {
   const json = body === undefined ? {} : { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(`${root}/api/v1${path}`, { method, ...json }).catch(() => {
@@ -19,7 +19,7 @@ async function api(method, path, body) {
   });
   const text = await answer.text();
   const values = text ? JSON.parse(text) : null;
-  if (!answer.ok) throw Object.assign(new Error(values?.detail || answer.statusText), { code: values?.code });
+  if (!answer.ok) throw Object.assign(new Error(values?.detail || answer.statusText), { code: values?.code, details: values?.details });
   return values;
 }
 
