@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from dataclasses import dataclass, field
 
 from ...app import Backburner
-from ...errors import BackburnerError
+from ...errors import BackburnerError, TaskNotFound
 from ...watch import ANYTHING
 
 Render = Callable[[], Awaitable[str]]
@@ -78,9 +78,12 @@ class Live:
         while True:
             page.happened.clear()
             began = time.monotonic()
-            # A store that is away, or a task that was deleted: the page stays as it is.
+            # A store that is away: the page stays as it is.
             with contextlib.suppress(BackburnerError):
-                frame = b"event: page\ndata: " + json.dumps(await page.render()).encode() + b"\n\n"
+                try:
+                    frame = _frame("page", await page.render())
+                except TaskNotFound as error:
+                    frame = _frame("gone", str(error))
                 if frame != page.frame:
                     async with page.changed:
                         page.frame, page.version = frame, page.version + 1
@@ -106,3 +109,7 @@ class Live:
     def _wake(self) -> None:
         for page in self._pages.values():
             page.happened.set()
+
+
+def _frame(name: str, text: str) -> bytes:
+    return f"event: {name}\ndata: {json.dumps(text)}\n\n".encode()

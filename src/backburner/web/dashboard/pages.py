@@ -53,7 +53,15 @@ class Asked:
     query: QueryParams
 
 
-#: What a template needs. It blocks, and raises what the TaskService raises.
+class Elsewhere(Exception):
+    """What is asked for is at another address: a path of this server, or a link of the artifacts' storage."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+#: What a template needs. It blocks, and raises what the TaskService raises, and Elsewhere.
 View = Callable[[Asked], dict[str, Any]]
 
 
@@ -113,6 +121,9 @@ class PageEndpoint:
             response = await self._answer(request)
         except TokenRequired:
             response = self._desk.sign_in(request)
+        except Elsewhere as known:
+            root = request.scope.get("root_path", "") if known.address.startswith("/") else ""
+            response = RedirectResponse(root + known.address, 303, HEADERS)
         except BackburnerError as error:
             values = {"error": error, "section": self._page.section}
             response = self._desk.answer("error.html", request, status_of(error), **values)

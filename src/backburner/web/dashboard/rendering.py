@@ -31,7 +31,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"span": span, "bytes": byte_size, "number": number, "data": data, "pretty": pretty}
-    made.filters |= {"roughly": roughly}
+    made.filters |= {"roughly": roughly, "shortened": shortened}
     made.globals |= {"static": static_address}
     return made
 
@@ -93,6 +93,11 @@ def data(value: Any) -> Markup:
 
 def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text that may be long, and how much more there is."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def seconds_between(begin: str, end: str) -> float:

@@ -17,6 +17,11 @@ function morph(old, fresh) {
 }
 
 const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+/** The next of these siblings that is like one that has no id; so what came or went before it costs nothing. */
+function alike(at, wanted) {
+  while (at && (at.id || !same(at, wanted) || at.className !== wanted.className)) at = at.nextSibling;
+  return at;
+}
 
 function morphChildren(old, fresh) {
   const wantedIds = new Set([...fresh.children].map((one) => one.id));
@@ -31,7 +36,8 @@ function morphChildren(old, fresh) {
       at.remove();
       at = next;
     }
-    const known = wanted.id ? named.get(wanted.id) : at && !at.id && same(at, wanted) ? at : null;
+    const here = at && !at.id && same(at, wanted) ? at : null;
+    const known = wanted.id ? named.get(wanted.id) : here || (wanted.nodeType === Node.ELEMENT_NODE ? alike(at, wanted) : null);
     if (known && same(known, wanted)) {
       if (known === at) at = at.nextSibling;
       else old.insertBefore(known, at);
@@ -77,6 +83,14 @@ function follow() {
   const line = document.getElementById("connection");
   source.addEventListener("open", () => (line.hidden = true));
   source.addEventListener("page", (event) => showPage(JSON.parse(event.data)));
+  source.addEventListener("gone", () => {
+    rest();
+    main.removeAttribute("data-live");
+    if (main.dataset.gone !== undefined) return;
+    main.dataset.gone = "";
+    main.prepend(element("p", "This is not kept any more: it has expired, or was deleted. What you see is how it was last.", { class: "gone", role: "alert" }));
+    document.dispatchEvent(new Event("gone"));
+  });
   source.addEventListener("error", () => {
     line.textContent = "The server is away; trying again";
     line.hidden = false;

@@ -6,11 +6,12 @@ from ..pages import Desk, Page
 from .clients import Clients
 from .overview import Overview
 from .queues import Queues
+from .task import OneTask
 from .task_list import TaskList
 from .tools import Tools
 from .workers import Workers
 
-_VIEWS = (Overview, TaskList, Tools, Queues, Workers, Clients)
+_VIEWS = (Overview, TaskList, OneTask, Tools, Queues, Workers, Clients)
 
 
 def pages(desk: Desk) -> list[Page]:
