@@ -90,4 +90,5 @@ def hosts(workers: Sequence[dict[str, Any]], tasks: Sequence[dict[str, Any]]) ->
             host.busy += [Slot(worker, None)] if others else []
             host.idle += [] if others else [worker]
     left = [Slot(None, task) for some in held.values() for task in some]
-    return [*sorted(found.values(), key=lambda host: host.name), *([Host("", left)] if left else [])]
+    ordered = sorted(found.values(), key=lambda host: (not host.workers, host.name))
+    return [*ordered, *([Host("", left)] if left else [])]
