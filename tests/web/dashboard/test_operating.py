@@ -101,10 +101,8 @@ def test_workers_show_what_they_run_and_who_they_are(look: Open, local: Api) -> 
         for shown in ("running", "cpu_standard", "local", str(worker["pid"])):
             expect(row).to_contain_text(shown)
         idle = page.locator("details", has_text="io").first
-        expect(idle).to_contain_text("64 idle")
         expect(idle.locator("tbody tr").first).to_be_hidden()
         idle.locator("summary").click()
-        assert idle.locator("tbody tr").count() == 64
         expect(idle.locator("tbody tr").first).to_be_visible()
     finally:
         local.post(f"/tasks/{task_id}/cancel")
