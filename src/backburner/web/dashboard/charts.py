@@ -15,9 +15,11 @@ HEIGHT = 120.0
 #: How wide a column is, and how much of that is left free.
 _COLUMN, _GAP = 10.0, 2.0
 #: Whatever is there can be seen.
-_LEAST = 2.0
+_LEAST, _MARK = 2.0, 3.0
 #: So many steps has a scale of spans of time.
 _STEPS = 4
+#: Tops of scales, and ten times as much, and so on.
+_TOPS = (2, 4, 6, 8, 10, 12, 16, 20, 30, 40, 50, 60, 80, 100)
 #: What ended, in three kinds, from below.
 KINDS = {
     "succeeded": ("succeeded",),
@@ -107,11 +109,9 @@ def _counted(counted: dict[str, int]) -> str:
 def _even(most: int) -> int:
     """The first number for the top of a scale that is no less, and can be halved."""
     size = 1
-    while True:
-        for figure in (2, 4, 6, 8, 10):
-            if figure * size >= most:
-                return figure * size
+    while most > _TOPS[-1] * size:
         size *= 10
+    return next(figure * size for figure in _TOPS if figure * size >= most)
 
 
 def _brief(value: int) -> str:
@@ -142,18 +142,12 @@ def latency(statistics: dict[str, Any], of: str) -> Chart:
     def y(at: int) -> float:
         return round(HEIGHT * (1 - (at - low) / (step * count)), 2)
 
-    columns = [
-        Column(
-            n * _COLUMN,
-            since,
-            f"half {within(half, bounds)}, 95 % {within(most, bounds)}",
-            [
-                Bar("reach", y(most), max(_LEAST, y(half) - y(most))),
-                Bar("half", min(y(half), HEIGHT - 3), 3),
-            ],
-        )
-        for n, since, half, most in spans
-    ]
+    columns = []
+    for n, since, half, most in spans:
+        reach = [Bar("reach", y(most), y(half) - y(most))] if most > half else []
+        said = f"half {within(half, bounds)}, 95 % {within(most, bounds)}"
+        mark = Bar("half", min(y(half), HEIGHT - _MARK), _MARK)
+        columns.append(Column(n * _COLUMN, since, said, [*reach, mark]))
     steps = [low + step * n for n in range(count, -1, -1)]
     return Chart(width, columns, [_bound(at, bounds) for at in steps], [y(at) for at in steps])
 
@@ -224,15 +218,15 @@ PERIODS = {
     for one in (
         Period(
             *("hour", "Hour", 60, 60_000, "each minute"),
-            ("60 min ago", "45", "30", "15", "now"),
+            ("60 min", "45", "30", "15", "now"),
         ),
         Period(
             *("day", "Day", 72, 1_200_000, "each 20 minutes"),
-            ("24 h ago", "18", "12", "6", "now"),
+            ("24 h", "18", "12", "6", "now"),
         ),
         Period(
             *("week", "Week", 84, 7_200_000, "each 2 hours"),
-            ("7 days ago", "6", "5", "4", "3", "2", "1", "now"),
+            ("7 d", "6", "5", "4", "3", "2", "1", "now"),
         ),
     )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ class Host:
 
     @property
     def workers(self) -> int:
-        return len(self.idle) + sum(1 for slot in self.busy if slot.worker)
+        return len(self.idle) + len({slot.name for slot in self.busy if slot.worker})
 
 
 @dataclass(slots=True)
@@ -70,20 +70,25 @@ def by_queue(
 
 
 def hosts(workers: Sequence[dict[str, Any]], tasks: Sequence[dict[str, Any]]) -> list[Host]:
-    """These workers by host, and the tasks that none has: they wait for an answer, or run elsewhere."""
-    left = {one["task_id"]: one for one in tasks}
+    """These workers by host, and the tasks that none of them has: an engine elsewhere runs them.
+
+    Tasks say who has them. What a worker says of itself may be of a moment before.
+    """
+    held: dict[str | None, list[dict[str, Any]]] = {}
+    for task in reversed(tasks):
+        held.setdefault(task["worker_id"], []).append(task)
     found: dict[str, Host] = {}
     for worker in workers:
         host = found.setdefault(worker["host"], Host(worker["host"]))
         if not worker["alive"]:
             host.lost.append(worker)
-        elif worker["state"] == "idle":
-            host.idle.append(worker)
-        else:
-            host.busy.append(Slot(worker, left.pop(worker["current_task_id"], None)))
-    return [*sorted(found.values(), key=lambda host: host.name), *_elsewhere(left.values())]
-
-
-def _elsewhere(tasks: Any) -> Iterator[Host]:
-    if tasks:
-        yield Host("", [Slot(None, task) for task in tasks])
+            continue
+        own = held.pop(worker["worker_id"], [])
+        host.busy += [Slot(worker, task) for task in own]
+        if not own:
+            others = worker["state"] != "idle" and worker["current_task_id"] is None
+            host.busy += [Slot(worker, None)] if others else []
+            host.idle += [] if others else [worker]
+    left = [Slot(None, task) for some in held.values() for task in some]
+    ordered = sorted(found.values(), key=lambda host: (not host.workers, host.name))
+    return [*ordered, *([Host("", left)] if left else [])]

@@ -72,6 +72,8 @@ class Overview:
             latest = reading.tasks(access, states=["failed", "timed_out"], limit=_LOOKED_AT)["tasks"]
             failures = [one for one in latest if one["completed_at"] >= ended["since"]]
             failures.sort(key=lambda one: str(one["completed_at"]), reverse=True)
+            if len(latest) < _LOOKED_AT:  # these are all that there are, and what was counted may be older
+                count = len(failures)
         return {
             "asking": asking,
             "asking_count": states["input_required"],
