@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from backburner import Backburner, TaskContext
 from tests.told_transport import serve_as_told
 
@@ -46,6 +50,31 @@ def long_line(chars: int = 2_500_000) -> None:
     """Print one line that no page can hold, and one after it."""
     print("x" * chars)
     print("after")
+
+
+@bb.tool
+def half(*, ctx: TaskContext) -> None:
+    """Get half way, and wait there until it is cancelled."""
+    ctx.progress(1, 2, phase="half way")
+    ctx.wait_cancelled(600)
+    ctx.raise_if_cancelled()
+
+
+@bb.tool(secrets=["key"])
+def shaped(
+    name: Annotated[str, Field(pattern="^[a-z]+$", description="Small letters")],
+    sizes: list[int],
+    box: dict[str, int],
+    mode: Literal["fast", "fine"] = "fast",
+    note: str | None = None,
+    loud: bool = True,
+    key: str = "",
+) -> dict[str, object]:
+    """Take inputs of all shapes.
+
+    And give them back.
+    """
+    return {"name": name, "sizes": sizes, "box": box, "mode": mode, "note": note, "loud": loud}
 
 
 if __name__ == "__main__":

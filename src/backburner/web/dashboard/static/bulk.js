@@ -27,6 +27,10 @@ function showChosen() {
   bar.hidden = !ticked.length;
   bar.querySelector(".count").textContent = allOfFilter ? "All that this filter finds" : `${number(ticked.length)} chosen`;
   bar.querySelector("[data-bulk=all]").hidden = allOfFilter || ticked.length < rows.length;
+  const { fit } = bulkFilter();
+  for (const action of Object.keys(WORDS)) {
+    bar.querySelector(`[data-bulk=${action}]`).disabled = !allOfFilter && !ticked.some((row) => fit[action].includes(row.dataset.state));
+  }
 }
 
 function tickAll(ticked) {
