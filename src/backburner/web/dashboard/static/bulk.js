@@ -50,7 +50,10 @@ function confirmed(action, count, more = "") {
 
 async function actOnFilter(action) {
   const { filter, last_s } = bulkFilter();
-  if (last_s) filter.since = new Date(Math.max(Date.now() - last_s * 1000, Date.parse(`${filter.since}Z`) || 0)).toISOString();
+  if (last_s) {
+    const since = filter.since && Date.parse(/Z|[+-]\d\d:\d\d$/.test(filter.since) ? filter.since : `${filter.since}Z`);
+    filter.since = new Date(Math.max(Date.now() - last_s * 1000, since || 0)).toISOString();
+  }
   const body = { action, filter };
   const { matched, more } = await api("POST", "/tasks/actions", { ...body, dry_run: true });
   if (!matched) return void say(`None of them can be ${WORDS[action].done.toLowerCase()} now.`);

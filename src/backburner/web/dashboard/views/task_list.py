@@ -60,9 +60,6 @@ class Chosen:
             kept += [(name, one) for one in ([value] if isinstance(value, str) else value) if one]
         return _PATH + (f"?{urlencode(kept)}" if kept else "")
 
-    def without(self, name: str, value: str) -> str:
-        return self.address(**{name: [one for one in self.all(name) if one != value]})
-
     @property
     def is_filtered(self) -> bool:
         return any(name not in ("cursor", "sort") for name, _ in self.pairs)
