@@ -111,6 +111,8 @@ def test_an_id_leads_to_its_task(look: Open, local: Api) -> None:
         page.get_by_label("Search").press("Enter")
     page.goto(f"/dashboard/tasks?text={task_id[:24]}")
     expect(rows(page)).to_have_count(1)
+    with page.expect_request(f"**/dashboard/tasks/{task_id}"):
+        row(page, task_id).locator("td.what").click()
     assert page.request.get("/dashboard/tasks?state=lost").status == 400
 
 
@@ -164,8 +166,9 @@ def test_ticked_tasks_are_tried_again_and_deleted(look: Open, local: Api) -> Non
     expect(page.get_by_text("Queued again: 1 task.")).to_be_visible()
     expect(bar).to_be_hidden()
     local.done(failed[0])
-    for task_id in (failed[1], other):
-        row(page, task_id).get_by_role("checkbox").check()
+    row(page, other).get_by_role("checkbox").check()
+    row(page, failed[1]).get_by_role("checkbox").click(modifiers=["Shift"])
+    expect(bar).to_contain_text("2 chosen")
     bar.get_by_role("button", name="Delete").click()
     dialog.get_by_role("button", name="Delete 2 tasks").click()
     expect(rows(page)).to_have_count(1)

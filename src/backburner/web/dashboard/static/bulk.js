@@ -84,6 +84,21 @@ async function actOnTicked(action) {
   say(`${WORDS[action].done}: ${tasksOf(ids.length - failed.length)}.${failed.length ? ` ${failed.length} not: ${failed[0].message}` : ""}`, failed.length > 0);
 }
 
+/** With shift, all rows from the last one that was clicked; and who misses a box by a little means it. */
+let lastTicked = null;
+document.addEventListener("click", (event) => {
+  const cell = event.target.closest?.("td.tick");
+  const box = cell?.querySelector("[data-tick]");
+  if (!box) return;
+  if (event.target !== box) box.checked = !box.checked;
+  const rows = listRows();
+  const [from, to] = [rows.findIndex((row) => row.id === lastTicked), rows.indexOf(cell.parentElement)];
+  if (event.shiftKey && from >= 0) {
+    for (const row of rows.slice(Math.min(from, to), Math.max(from, to) + 1)) row.querySelector("[data-tick]").checked = box.checked;
+  }
+  lastTicked = cell.parentElement.id;
+  showChosen();
+});
 document.addEventListener("change", ({ target }) => {
   if (target.id === "tick-all") tickAll(target.checked);
   else if (target.matches?.("[data-tick]")) showChosen();

@@ -89,6 +89,14 @@ document.addEventListener("click", (event) => {
   }
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
+/** A row leads to its task wherever it is clicked, but where something else is, or text was marked. */
+document.addEventListener("click", (event) => {
+  const row = event.target.closest?.("#rows > tr");
+  if (!row || event.target.closest("a, input, button, td.tick") || String(getSelection())) return;
+  const link = row.querySelector("a[data-open]");
+  if (event.ctrlKey || event.metaKey) open(link.href, "_blank", "noopener");
+  else link.click();
+});
 document.addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
   if (!menu) return;
