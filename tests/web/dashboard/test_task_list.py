@@ -178,6 +178,7 @@ def test_ticked_tasks_are_tried_again_and_deleted(look: Open, local: Api) -> Non
 def test_nothing_is_lost_when_tasks_come(look: Open, local: Api, resting: str) -> None:
     first, second = (submit(local, "count", "coming", queue=resting) for _ in range(2))
     page = look("/dashboard/tasks?tag=coming")
+    expect(row(page, first)).to_contain_text("Its queue is paused")
     row(page, first).get_by_role("checkbox").check()
     page.get_by_label("Queue", exact=True).fill("half typ")
     third = submit(local, "count", "coming", queue=resting)

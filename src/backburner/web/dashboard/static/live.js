@@ -16,6 +16,12 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
+/** The next of these siblings that is like one that has no id; so what came or went before it costs nothing. */
+function alike(at, wanted) {
+  while (at && (at.id || !same(at, wanted) || at.className !== wanted.className)) at = at.nextSibling;
+  return at;
+}
+
 const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
 
 function morphChildren(old, fresh) {
@@ -31,7 +37,8 @@ function morphChildren(old, fresh) {
       at.remove();
       at = next;
     }
-    const known = wanted.id ? named.get(wanted.id) : at && !at.id && same(at, wanted) ? at : null;
+    const here = at && !at.id && same(at, wanted) ? at : null;
+    const known = wanted.id ? named.get(wanted.id) : here || (wanted.nodeType === Node.ELEMENT_NODE ? alike(at, wanted) : null);
     if (known && same(known, wanted)) {
       if (known === at) at = at.nextSibling;
       else old.insertBefore(known, at);
