@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ _FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-breakpad"
 )
+_REFUSED = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
 # A loaded machine is slower than what Playwright waits for by itself.
 expect.set_options(timeout=20_000)
 
@@ -50,7 +52,9 @@ class Complaints:
         page.on("request", self._requested)
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        # Browsers note what an API refuses, too; that is for the page to say, and no fault of it.
+        refused = _REFUSED.match(message.text) and "/api/v1/" in message.location["url"]
+        if message.type in ("error", "warning") and not refused:
             self.heard.append(message.text)
 
     def _dialog(self, dialog: Any) -> None:

@@ -10,9 +10,12 @@ import pytest
 from playwright.sync_api import Browser
 
 from backburner.mcp.serving.token_file import hash_token
+from tests.browsing import browser
 from tests.card.chat import Chat, Connection, connected
 from tests.deployment import Deployment
 from tests.mcp_server.lasting import Lasting
+
+__all__ = ["browser"]
 
 SERVER = Path(__file__).with_name("card_server.py")
 

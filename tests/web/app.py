@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from backburner import Backburner, TaskContext
 from tests.told_transport import serve_as_told
 
@@ -57,6 +61,31 @@ def hostile(text: str = "", *, ctx: TaskContext) -> dict[str, object]:
     ctx.artifact(b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(3)</script></svg>", "drawing.svg")
     ctx.artifact(text.encode(), f"{text[:60]}.html".replace("/", "_"))
     return {text: [text, {"deep": text}]}
+
+
+@bb.tool
+def half(*, ctx: TaskContext) -> None:
+    """Get half way, and wait there until it is cancelled."""
+    ctx.progress(1, 2, phase="half way")
+    ctx.wait_cancelled(600)
+    ctx.raise_if_cancelled()
+
+
+@bb.tool(secrets=["key"])
+def shaped(
+    name: Annotated[str, Field(pattern="^[a-z]+$", description="Small letters")],
+    sizes: list[int],
+    box: dict[str, int],
+    mode: Literal["fast", "fine"] = "fast",
+    note: str | None = None,
+    loud: bool = True,
+    key: str = "",
+) -> dict[str, object]:
+    """Take inputs of all shapes.
+
+    And give them back.
+    """
+    return {"name": name, "sizes": sizes, "box": box, "mode": mode, "note": note, "loud": loud}
 
 
 if __name__ == "__main__":

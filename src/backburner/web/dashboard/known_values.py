@@ -13,7 +13,7 @@ from ..access import Access
 #: So many of the latest tasks are looked at, and what is found is good for so long.
 _LATEST = 500
 _KEPT_S = 15.0
-_MOST = 500
+_MOST = 200
 
 Known = dict[str, list[str]]
 

@@ -27,6 +27,10 @@ function showChosen() {
   bar.hidden = !ticked.length;
   bar.querySelector(".count").textContent = allOfFilter ? "All that this filter finds" : `${number(ticked.length)} chosen`;
   bar.querySelector("[data-bulk=all]").hidden = allOfFilter || ticked.length < rows.length;
+  const { fit } = bulkFilter();
+  for (const action of Object.keys(WORDS)) {
+    bar.querySelector(`[data-bulk=${action}]`).disabled = !allOfFilter && !ticked.some((row) => fit[action].includes(row.dataset.state));
+  }
 }
 
 function tickAll(ticked) {
@@ -46,7 +50,10 @@ function confirmed(action, count, more = "") {
 
 async function actOnFilter(action) {
   const { filter, last_s } = bulkFilter();
-  if (last_s) filter.since = new Date(Math.max(Date.now() - last_s * 1000, Date.parse(`${filter.since}Z`) || 0)).toISOString();
+  if (last_s) {
+    const since = filter.since && Date.parse(/Z|[+-]\d\d:\d\d$/.test(filter.since) ? filter.since : `${filter.since}Z`);
+    filter.since = new Date(Math.max(Date.now() - last_s * 1000, since || 0)).toISOString();
+  }
   const body = { action, filter };
   const { matched, more } = await api("POST", "/tasks/actions", { ...body, dry_run: true });
   if (!matched) return void say(`None of them can be ${WORDS[action].done.toLowerCase()} now.`);
@@ -77,6 +84,21 @@ async function actOnTicked(action) {
   say(`${WORDS[action].done}: ${tasksOf(ids.length - failed.length)}.${failed.length ? ` ${failed.length} not: ${failed[0].message}` : ""}`, failed.length > 0);
 }
 
+/** With shift, all rows from the last one that was clicked; and who misses a box by a little means it. */
+let lastTicked = null;
+document.addEventListener("click", (event) => {
+  const cell = event.target.closest?.("td.tick");
+  const box = cell?.querySelector("[data-tick]");
+  if (!box) return;
+  if (event.target !== box) box.checked = !box.checked;
+  const rows = listRows();
+  const [from, to] = [rows.findIndex((row) => row.id === lastTicked), rows.indexOf(cell.parentElement)];
+  if (event.shiftKey && from >= 0) {
+    for (const row of rows.slice(Math.min(from, to), Math.max(from, to) + 1)) row.querySelector("[data-tick]").checked = box.checked;
+  }
+  lastTicked = cell.parentElement.id;
+  showChosen();
+});
 document.addEventListener("change", ({ target }) => {
   if (target.id === "tick-all") tickAll(target.checked);
   else if (target.matches?.("[data-tick]")) showChosen();

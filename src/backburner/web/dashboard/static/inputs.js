@@ -31,6 +31,22 @@ function plainSchema(schema, whole, depth = 0) {
   return { schema, nullable: false };
 }
 
+/** What a value of a schema could look like, for who must write one. */
+function exampleOf(schema, whole, depth = 0) {
+  const { schema: plain } = plainSchema(schema, whole);
+  if (plain.default != null) return plain.default;
+  const options = optionsOf(plain);
+  if (options) return options[0]?.[0];
+  if (depth > 3) return "…";
+  const on = (one) => exampleOf(one, whole, depth + 1);
+  const either = plain.anyOf || plain.oneOf;
+  if (either?.length) return on(either[0]);
+  if (plain.type === "array") return [on(plain.items)];
+  if (plain.type !== "object") return { integer: 0, number: 0.5, boolean: false }[plain.type] ?? "…";
+  if (plain.properties) return Object.fromEntries(Object.entries(plain.properties).slice(0, 8).map(([name, one]) => [name, on(one)]));
+  return { "…": on(plain.additionalProperties) };
+}
+
 const PLAIN = { string: (value) => typeof value === "string", number: (value) => typeof value === "number",
   integer: (value) => Number.isInteger(value), boolean: (value) => typeof value === "boolean" };
 const isPlain = (schema) => Object.hasOwn(PLAIN, schema.type) && !optionsOf(schema);
@@ -79,6 +95,7 @@ function inputField(name, given, whole, required) {
   const before = given === undefined ? schema.default : given;
   const shown = { ...schema, ...items, title: name, default: before ?? undefined, required };
   const { row, read, input } = field(name, shown, required && !nullable, (one, id) => inputControl(one, id, nullable));
+  if (input.placeholder === "JSON") input.placeholder = JSON.stringify(exampleOf(schema, whole)).slice(0, 200);
   const problem = element("p", "", { class: "problem small", id: `${input.id}-problem`, hidden: true });
   row.dataset.name = name;
   row.append(problem);

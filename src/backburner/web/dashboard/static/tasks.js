@@ -19,7 +19,10 @@ async function visit(address, how) {
   rest();
   document.title = page.title;
   document.dispatchEvent(new Event("visiting"));
-  morphChildren(document.getElementById("main"), page.getElementById("main"));
+  const main = document.getElementById("main");
+  const fresh = page.getElementById("main");
+  main.toggleAttribute("data-live", fresh.hasAttribute("data-live"));
+  morphChildren(main, fresh);
   showFilter();
   tick();
   document.dispatchEvent(new Event("morphed"));
@@ -47,13 +50,13 @@ function applyFilter(isTyped = false) {
   if (address.href !== location.href) visit(address.href, how);
 }
 
-/** What is searched for may be the beginning of an id: then to that task. */
+/** What is searched for may be the beginning of an id: then to that task, or to all that begin so. */
 async function findTask(text) {
-  const short = text.trim();
-  if (!/^(tsk_)?[0-9a-z]{4,36}…?$/i.test(short)) return false;
-  const found = await api("GET", `/tasks?limit=2&id=${encodeURIComponent(short.replace("…", ""))}`).catch(() => null);
-  if (found?.tasks.length !== 1) return false;
-  location.assign(`${root}/dashboard/tasks/${found.tasks[0].task_id}`);
+  const [, short] = /^(?:tsk_)?([0-9a-z]{4,36})…?$/i.exec(text.trim()) ?? [];
+  const found = short && (await api("GET", `/tasks?limit=2&id=${short}`).catch(() => null));
+  if (!found?.tasks.length) return false;
+  if (found.tasks.length > 1) visit(`${filterForm().action}?text=tsk_${short}`, "push");
+  else location.assign(`${root}/dashboard/tasks/${found.tasks[0].task_id}`);
   return true;
 }
 
@@ -86,13 +89,24 @@ document.addEventListener("click", (event) => {
   }
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
+/** A row leads to its task wherever it is clicked, but where something else is, or text was marked. */
+document.addEventListener("click", (event) => {
+  const row = event.target.closest?.("#rows > tr");
+  if (!row || event.target.closest("a, input, button, td.tick") || String(getSelection())) return;
+  const link = row.querySelector("a[data-open]");
+  if (event.ctrlKey || event.metaKey) open(link.href, "_blank", "noopener");
+  else link.click();
+});
 document.addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && event.target.closest?.("details.menu[open]");
   if (!menu) return;
   menu.open = false;
   menu.querySelector("summary").focus();
 });
-addEventListener("popstate", () => visit(location.href));
+addEventListener("popstate", () => {
+  typed = false;
+  visit(location.href);
+});
 
 // -- while somebody reads, nothing moves: rows are kept up to date, and new ones wait until they are asked for
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -35,7 +35,7 @@ _TABS: Mapping[str, Sequence[State]] = {
     "Active": [state for state in State if state not in TERMINAL],
     "Needs an answer": [State.INPUT_REQUIRED],
     "Succeeded": [State.SUCCEEDED],
-    "Went wrong": [State.FAILED, State.TIMED_OUT, State.EXPIRED],
+    "Went wrong": [State.FAILED, State.TIMED_OUT],
     "Cancelled": [State.CANCELLED],
 }
 _NAMES = {*ListTasks.model_fields, "last"} - {"limit"}
@@ -59,9 +59,6 @@ class Chosen:
         for name, value in changes.items():
             kept += [(name, one) for one in ([value] if isinstance(value, str) else value) if one]
         return _PATH + (f"?{urlencode(kept)}" if kept else "")
-
-    def without(self, name: str, value: str) -> str:
-        return self.address(**{name: [one for one in self.all(name) if one != value]})
 
     @property
     def is_filtered(self) -> bool:
@@ -92,9 +89,10 @@ class TaskList:
         chosen = Chosen(asked.query.multi_items())
         filters = chosen.asked()
         page = self._page(asked.access, chosen, filters)
+        paused = {one.queue for one in self._desk.app.store.paused_queues()}
         states = frozenset(filters.state)
         return {
-            "rows": [_row(task) for task in page["tasks"]],
+            "rows": [_row(task, paused) for task in page["tasks"]],
             "older": page["next_cursor"],
             "newer": page["previous_cursor"],
             "chosen": chosen,
@@ -134,7 +132,7 @@ def _bulk(filters: ListTasks, chosen: Chosen) -> dict[str, Any]:
     }
 
 
-def _row(task: dict[str, Any]) -> dict[str, Any]:
+def _row(task: dict[str, Any], paused: Set[str]) -> dict[str, Any]:
     progress = task["progress"] or {}
     state = State(task["state"])
     began, ended = task["started_at"], task["completed_at"]
@@ -146,20 +144,22 @@ def _row(task: dict[str, Any]) -> dict[str, Any]:
         "is_moving": moving,
         "percent": progress.get("percent") if moving else None,
         "phase": _short(progress.get("phase") or progress.get("message") or "") if moving else "",
-        "note": "" if moving else _short(_note(task, state)),
+        "note": "" if moving else _short(_note(task, state, paused)),
         "ran_s": seconds_between(began, ended) if began and ended else None,
         "is_bad": state in (State.FAILED, State.TIMED_OUT),
     }
 
 
-def _note(task: dict[str, Any], state: State) -> str:
+def _note(task: dict[str, Any], state: State, paused: Set[str]) -> str:
     """Why it is as it is, in a line."""
     if state is State.INPUT_REQUIRED:
         return next((one["message"] for one in task["questions"] if one["message"]), "")
     if state in TERMINAL:
         return (task["error"] or {}).get("message") or ""
-    if state is State.SCHEDULED and task["error"]:
-        return f"Tries again after: {task['error'].get('message', '')}"
+    if state is State.QUEUED and task["queue"] in paused:
+        return "Its queue is paused"
+    if state is State.QUEUED and task["error"]:
+        return f"To be tried again after: {task['error'].get('message', '')}"
     return task["waits_for"] or ""
 
 
