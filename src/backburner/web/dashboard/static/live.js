@@ -16,13 +16,8 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
-/** The next of these siblings that is like one that has no id; so what came or went before it costs nothing. */
-function alike(at, wanted) {
-  while (at && (at.id || !same(at, wanted) || at.className !== wanted.className)) at = at.nextSibling;
-  return at;
-}
-
 const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+
 /** The next of these siblings that is like one that has no id; so what came or went before it costs nothing. */
 function alike(at, wanted) {
   while (at && (at.id || !same(at, wanted) || at.className !== wanted.className)) at = at.nextSibling;
