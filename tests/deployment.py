@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from backburner import Backburner
 from backburner.engines.local import SupervisorLock
-from tests.services import free_port, wait_until
+from tests.services import ended, free_port, wait_until
 
 ROOT = Path(__file__).parents[1]
 
@@ -121,8 +121,7 @@ class Deployment:
             family = [supervisor, *supervisor.children(recursive=True)]
             for number in (signal.SIGTERM, signal.SIGINT):  # the second time it does not wait for its tasks
                 supervisor.send_signal(number)
-            with contextlib.suppress(psutil.TimeoutExpired):
-                supervisor.wait(5)
+            ended(supervisor, within=5)
             for member in family:
                 with contextlib.suppress(psutil.Error):
                     member.kill()

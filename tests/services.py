@@ -37,6 +37,23 @@ def wait_until(condition: Callable[[], object], *, within: float = 30) -> bool:
     return True
 
 
+def ended(process: psutil.Process, *, within: float = 20) -> bool:
+    """Whether it ends within that many seconds; what only waits to be buried has ended.
+
+    An orphan is buried by the machine's first process, which may take seconds over it.
+    """
+
+    def over() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE:
+                return False
+            if process.ppid() == os.getpid():
+                process.wait(0)
+        return True
+
+    return wait_until(over, within=within)
+
+
 async def until(condition: Callable[[], T], *, within: float = 30) -> T:
     """What `condition` gives, as soon as it gives something; the test fails when that takes longer."""
     deadline = time.monotonic() + within
@@ -134,7 +151,8 @@ class PostgresServer:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             self._process.wait()
-            psutil.wait_procs(doomed, timeout=10)
+            for process in doomed:
+                ended(process, within=10)
             running.discard(self._process.pid)
             self._process = None
 

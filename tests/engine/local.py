@@ -67,7 +67,7 @@ class Local(Work):
                 supervisor = psutil.Process(pid)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     supervisor.send_signal(number)
-                supervisor.wait(20)
+                assert services.ended(supervisor)
 
 
 class Client(Work):

@@ -8,7 +8,6 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psutil
 import pytest
 
 from backburner.engines.local import LocalEngine
@@ -21,6 +20,7 @@ from backburner.version import VERSION
 from tests.engine.conftest import StartLocal
 from tests.engine.local import Local, kill
 from tests.engine.test_local_fencing import stopped_between_writes
+from tests.services import ended
 
 ONCE = ["submit", "claim", "start", "succeed"]
 
@@ -163,7 +163,7 @@ def test_after_a_restart_tasks_are_handed_to_the_new_supervisor(local: Local) ->
     assert isinstance(local.app.engine, LocalEngine)
     new = local.app.engine.restart()
     assert new is not None
-    psutil.wait_procs([old], timeout=20)
+    assert ended(old)
     with running(submit_without_writing, (local.store.url,)) as (submitter,):
         task_id = submitter.value()
     assert local.end(task_id).result == {"sum": 42}

@@ -14,7 +14,7 @@ import pytest
 from tests.deployment import Deployment
 from tests.engine.test_local_apps import write
 from tests.mcp_server.harness import connect
-from tests.services import until
+from tests.services import ended, until
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ async def test_the_tasks_of_a_runner_share_one_lifespan_which_ends_with_it(deplo
     supervisor = deployment.supervisor()
     assert supervisor is not None
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(20)
+    assert ended(supervisor)
     assert diary(deployment).count(f"end {pid}") == 1
 
 

@@ -17,7 +17,7 @@ from backburner.task import Resources
 from backburner.testing.engine.base import eventually, is_alive
 from tests.engine.conftest import StartLocal
 from tests.engine.local import Local, kill
-from tests.services import PostgresServer
+from tests.services import PostgresServer, ended
 
 pytestmark = pytest.mark.slow
 
@@ -213,7 +213,7 @@ def test_sigterm_lets_tasks_finish(local: Local, tmp_path: Path) -> None:
     later = local.submit("add", a=1)
     release(tmp_path)
     assert local.end(running).result == 1
-    supervisor.wait(10)
+    assert ended(supervisor, within=10)
     assert local.store.get(later).state is State.QUEUED
     assert local.store.workers() == []
 
@@ -224,7 +224,7 @@ def test_sigterm_hands_back_what_is_not_over_in_the_grace_time(start_local: Star
     task_id = begin(local, "sleep", seconds=600)
     supervisor = local.supervisor()
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(10)
+    assert ended(supervisor, within=10)
     task = local.store.get(task_id)
     assert (task.state, task.failures) == (State.QUEUED, 0)
     assert local.trail(task_id) == ["submit", "claim", "start", "hand_back"]
@@ -239,7 +239,7 @@ def test_a_runner_that_is_ended_together_with_its_supervisor_hands_its_task_back
     eventually(lambda: not is_alive(runner.pid))
     supervisor.terminate()
     supervisor.resume()
-    supervisor.wait(10)
+    assert ended(supervisor, within=10)
     task = local.store.get(task_id)
     assert (task.state, task.failures) == (State.QUEUED, 0)
     assert local.trail(task_id) == ["submit", "claim", "start", "hand_back"]
@@ -254,7 +254,7 @@ def test_a_second_sigterm_hands_back_at_once(local: Local) -> None:
     supervisor.send_signal(signal.SIGTERM)
     eventually(lambda: not pending_signals(supervisor.pid))
     supervisor.send_signal(signal.SIGTERM)
-    supervisor.wait(5)
+    assert ended(supervisor, within=5)
     assert not [process for process in family if is_alive(process.pid)]
     assert local.trail(task_id)[-1] == "hand_back"
 
@@ -279,7 +279,7 @@ def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_retry_that_is_d
     assert share_of_a_cpu(supervisor) < 0.1
     release(tmp_path)
     assert local.end(running).result == 1
-    supervisor.wait(10)
+    assert ended(supervisor, within=10)
     assert (local.store.get(retried).state, local.store.get(retried).attempt) == (State.QUEUED, 1)
 
 
@@ -295,7 +295,7 @@ def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_runner_whose_en
     eventually(lambda: not is_alive(runner.pid))
     assert share_of_a_cpu(supervisor) < 0.1
     zygote.resume()
-    supervisor.wait(10)
+    assert ended(supervisor, within=10)
     assert local.trail(task_id)[-1] == "hand_back"
 
 
@@ -305,7 +305,7 @@ def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
     local = start_local(supervisor={"idle_exit_s": 0.3})
     assert local.run("add", a=1).state is State.SUCCEEDED
     first = local.supervisor()
-    first.wait(10)
+    assert ended(first, within=10)
     eventually(lambda: local.supervisor_pid() is None)
     assert local.run("add", a=1).state is State.SUCCEEDED
     assert local.supervisor().pid != first.pid

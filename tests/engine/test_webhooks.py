@@ -10,7 +10,7 @@ from backburner.testing.engine.base import eventually
 from backburner.webhooks.post import is_public
 from tests.engine.conftest import StartLocal
 from tests.engine.local import Local, kill
-from tests.services import free_port
+from tests.services import ended, free_port
 from tests.webhook_receiver import SECRET, receiving
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ def test_an_endpoint_that_is_down_when_the_task_ends_is_told_after_a_kill_of_the
     assert "refused" in waiting.last_error
     dead = local.supervisor()
     kill(*local.family())
-    dead.wait(20)
+    assert ended(dead)
     with receiving(port=port) as receiver:
         assert told(local, task.task_id), "another supervisor came for it alone"
         assert local.supervisor().pid != dead.pid

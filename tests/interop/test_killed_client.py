@@ -10,6 +10,7 @@ import pytest
 from tests.deployment import Deployment
 from tests.interop import environment
 from tests.mcp_server.harness import connect
+from tests.services import ended
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     client.wait()
     client.stdout.close()
     # A server whose client is gone goes by itself.
-    assert psutil.wait_procs([server, *victims], timeout=10)[1] == []
+    assert all(ended(process, within=10) for process in [server, *victims])
     return task_id
 
 

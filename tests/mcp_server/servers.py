@@ -4,7 +4,8 @@
     python servers.py http PORT
 
 The store is what BACKBURNER_STORE says, and the framework what SERVER_KIND says: a runner, which imports this
-file too, has the environment but not the arguments.
+file too, has the environment but not the arguments. For an app of our own it needs no SDK, whose import would
+treble its start.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import os
 import time
 from typing import Any
 
-import mcp_types as types
-from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from backburner import Backburner, ProtocolError, TaskContext
@@ -221,6 +220,7 @@ def make_fastmcp() -> Backburner:
 
 
 def make_lowlevel() -> Backburner:
+    import mcp_types as types
     from mcp.server.lowlevel import Server
 
     def listed(name: str, **properties: str) -> types.Tool:
@@ -265,6 +265,8 @@ async def lowlevel_tool(ctx: Any, name: str, arguments: dict[str, Any]) -> tuple
     if name == "fail":
         return "it broke", True
     if name == "protocol_error":
+        from mcp.shared.exceptions import MCPError
+
         raise MCPError(-32050, "no such thing", {"x": 1})
     if name == "short":
         await asyncio.sleep(60)

@@ -54,31 +54,26 @@ def store_of(deployment: Deployment) -> Iterator[Store]:
         yield store
 
 
-async def damaged_while_running(deployment: Deployment, damage: Damage, state: State = State.RUNNING) -> str:
-    """Do the damage as soon as a task is in that state; gives its id."""
+async def damaged_while_running(
+    deployment: Deployment, damage: Damage, state: State = State.RUNNING, tasks: int = 1
+) -> None:
+    """Do the damage as soon as so many tasks are in that state."""
     await until((deployment.folder / "tasks.db").exists)
     with store_of(deployment) as store:
-        (task,) = await until(lambda: store.page(TaskQuery(states=frozenset({state}))))
+        await until(lambda: len(store.page(TaskQuery(states=frozenset({state})))) == tasks)
     damage(deployment.folder / "tasks.db.d")
-    return task.task_id
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_held_call_ends_with_its_task(deployment: Deployment, damage: Damage) -> None:
+async def test_a_held_call_and_a_wait_end_with_their_tasks(deployment: Deployment, damage: Damage) -> None:
+    deployment.settings["queues"] = '{"cpu_standard": {"workers": 2}}'
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:
-        call = asyncio.ensure_future(peer.call("hold", {"step_s": 2}))
-        await damaged_while_running(deployment, damage)
+        task = await peer.tool("submit_task", tool_name="hold", inputs={"step_s": 4})
+        waiting = asyncio.ensure_future(peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60))
+        call = asyncio.ensure_future(peer.call("hold", {"step_s": 4}))
+        await damaged_while_running(deployment, damage, tasks=2)
         async with asyncio.timeout(SOON_S):
             assert (await call)["structuredContent"] == {"held": True}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_wait_for_a_task_ends_with_it(deployment: Deployment, damage: Damage) -> None:
-    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
-        task = await peer.tool("submit_task", tool_name="hold", inputs={"step_s": 2})
-        waiting = asyncio.ensure_future(peer.tool("wait_for_task", task_id=task["task_id"], timeout_s=60))
-        await damaged_while_running(deployment, damage)
-        async with asyncio.timeout(SOON_S):
             assert (await waiting)["state"] == "succeeded"
 
 

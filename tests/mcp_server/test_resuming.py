@@ -15,9 +15,14 @@ from backburner.stores import open_store
 from backburner.testing.store.base import new_task
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, SCRIPT, connect
+from tests.outside.contract import WITH_WHOLE
 from tests.services import wait_until
 
-TRANSPORTS = ("stdio", "http")
+#: Each framework over one transport, in turn; `make test-engines` has the others.
+PAIRS = [("own", "stdio"), ("lowlevel", "http"), ("mcpserver", "stdio"), ("fastmcp", "http")]
+OTHERS = [
+    (kind, transport) for kind in KINDS for transport in ("stdio", "http") if (kind, transport) not in PAIRS
+]
 
 
 @contextlib.contextmanager
@@ -49,8 +54,11 @@ def submit_slow(store: Store) -> str:
     return store.submit(new).task.task_id
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize("deployment", KINDS, indirect=True)
+@pytest.mark.parametrize(
+    ("deployment", "transport"),
+    [*PAIRS, *(pytest.param(*pair, marks=WITH_WHOLE) for pair in OTHERS)],
+    indirect=["deployment"],
+)
 def test_a_server_that_starts_takes_up_what_waits(deployment: Deployment, transport: str) -> None:
     with store_of(deployment) as store:
         task_id = submit_slow(store)

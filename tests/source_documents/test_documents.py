@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import services
 from tests.deployment import Deployment
 from tests.services import wait_until
 from tests.source_documents.pipe import Pipe, serving
@@ -22,6 +23,31 @@ def pipe(deployment: Deployment, request: pytest.FixtureRequest) -> Iterator[Pip
     with serving(deployment, request.param) as pipe:
         pipe.initialize()
         yield pipe
+
+
+@pytest.fixture(scope="module", params=["newline", "lsp"])
+def lasting_pipe(
+    tmp_path_factory: pytest.TempPathFactory, run_directory: str, request: pytest.FixtureRequest
+) -> Iterator[Pipe]:
+    """One of a server for more than one test, whose supervisor is up."""
+    folder, settings = tmp_path_factory.mktemp("documents"), {"supervisor__idle_exit_s": "0"}
+    with Deployment(folder, settings=settings) as deployment, serving(deployment, request.param) as pipe:
+        pipe.initialize()
+        pipe.request("tools/list")
+        assert wait_until(deployment.supervisor)
+        supervisor = deployment.supervisor()
+        assert supervisor is not None
+        pids = {pipe.process.pid, supervisor.pid}
+        services.running |= pids
+        yield pipe
+    services.running -= pids
+
+
+@pytest.fixture
+def shared(lasting_pipe: Pipe) -> Pipe:
+    """For what concerns neither the history of the store nor what others have heard."""
+    lasting_pipe.heard.clear()
+    return lasting_pipe
 
 
 def call(path: Path, *, recursive: bool = True) -> dict[str, Any]:
@@ -87,12 +113,12 @@ def test_the_protocol_flow_of_a_two_stage_call(pipe: Pipe, tmp_path: Path) -> No
         assert polled["data"] == {"job_id": job_id, "status": "complete", "result": final["params"]["result"]}
 
 
-def test_an_error_in_the_final_result(pipe: Pipe, tmp_path: Path) -> None:
+def test_an_error_in_the_final_result(shared: Pipe, tmp_path: Path) -> None:
     for done in (150, 300):
         (tmp_path / str(done)).touch()
-    response = pipe.exchange(call(tmp_path, recursive=False))
+    response = shared.exchange(call(tmp_path, recursive=False))
     job_id = response["result"]["data"]["job_id"]
-    final = pipe.notified("notifications/tool_result", job_id=job_id)["params"]
+    final = shared.notified("notifications/tool_result", job_id=job_id)["params"]
     assert final["result"]["success"] is False
     assert final["result"]["data"] == {}
     (message,) = final["result"]["messages"]
@@ -123,22 +149,22 @@ def test_the_words_of_the_answer_are_the_documents_first_and_then_say_what_to_do
     ],
 )
 def test_a_result_says_that_it_went_well_by_the_title_of_its_tool(
-    pipe: Pipe, tmp_path: Path, tool: str, arguments: dict[str, Any], text: str
+    shared: Pipe, tmp_path: Path, tool: str, arguments: dict[str, Any], text: str
 ) -> None:
     (tmp_path / "indexed").touch()
     inputs = {key: str(tmp_path) if value == "{}" else value for key, value in arguments.items()}
-    handle = pipe.request("tools/call", name=tool, arguments=inputs, _meta={"async": True})
-    told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
+    handle = shared.request("tools/call", name=tool, arguments=inputs, _meta={"async": True})
+    told = shared.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
     assert told["result"]["messages"] == [{"type": "success", "text": text}]
-    listed = {entry["name"]: entry.get("title") for entry in pipe.request("tools/list")["tools"]}
+    listed = {entry["name"]: entry.get("title") for entry in shared.request("tools/list")["tools"]}
     assert text.startswith(listed[tool] or tool)
 
 
-def test_a_client_that_polls(pipe: Pipe, tmp_path: Path) -> None:
+def test_a_client_that_polls(shared: Pipe, tmp_path: Path) -> None:
     """Option 2: no notification is looked at, and the first answer says whom to ask."""
-    handle = pipe.exchange(call(tmp_path))["result"]["data"]
+    handle = shared.exchange(call(tmp_path))["result"]["data"]
     asked = {"method": handle["poll_endpoint"], "job_id": handle["job_id"]}
-    while (polled := pipe.request(**asked))["data"]["status"] != "complete":
+    while (polled := shared.request(**asked))["data"]["status"] != "complete":
         assert polled["success"] is True
         assert polled["data"]["status"] in ("queued", "running")
         assert 0.0 <= polled["data"]["progress"] <= 1.0
@@ -148,15 +174,15 @@ def test_a_client_that_polls(pipe: Pipe, tmp_path: Path) -> None:
     assert polled["data"]["result"]["data"]["files_processed"] == 500
 
 
-def test_an_unknown_job_is_not_found(pipe: Pipe) -> None:
+def test_an_unknown_job_is_not_found(shared: Pipe) -> None:
     for job_id in ("abc-123", "", "tsk_" + "0" * 36):
-        polled = pipe.request("tools/poll_result", job_id=job_id)
+        polled = shared.request("tools/poll_result", job_id=job_id)
         assert polled["success"] is False
         assert polled["messages"] == [{"type": "error", "text": f"Job not found: {job_id}"}]
 
 
-def test_slow_tools_are_listed_as_async(pipe: Pipe) -> None:
-    tools = {tool["name"]: tool for tool in pipe.request("tools/list")["tools"]}
+def test_slow_tools_are_listed_as_async(shared: Pipe) -> None:
+    tools = {tool["name"]: tool for tool in shared.request("tools/list")["tools"]}
     slow = tools["wksm_monitor_sync"]
     assert slow["description"] == "Sync files to monitor database"
     assert slow["async"] is True
@@ -169,9 +195,9 @@ def test_slow_tools_are_listed_as_async(pipe: Pipe) -> None:
     assert "async" not in tools["analyze_document"]
 
 
-def test_every_tool_result_has_its_token_and_its_duration(pipe: Pipe) -> None:
+def test_every_tool_result_has_its_token_and_its_duration(shared: Pipe) -> None:
     for name, arguments in (("add", {"a": 1}), ("analyze_document", {"format": "pdf"}), ("list_tasks", {})):
-        response = pipe.exchange(
+        response = shared.exchange(
             {
                 "jsonrpc": "2.0",
                 "id": f"req-{name}",
@@ -189,9 +215,9 @@ def test_every_tool_result_has_its_token_and_its_duration(pipe: Pipe) -> None:
     assert response["result"]["isError"] is False
 
 
-def test_a_held_call_tells_its_progress_by_the_clients_token(pipe: Pipe, tmp_path: Path) -> None:
+def test_a_held_call_tells_its_progress_by_the_clients_token(shared: Pipe, tmp_path: Path) -> None:
     flag = tmp_path / "go on"
-    pipe.send(
+    shared.send(
         {
             "jsonrpc": "2.0",
             "id": "req-123",
@@ -204,18 +230,18 @@ def test_a_held_call_tells_its_progress_by_the_clients_token(pipe: Pipe, tmp_pat
         }
     )
     token, message = "1706302400000-12345", "Processing features..."
-    told = pipe.notified("notifications/progress", progressToken=token, message=message)["params"]
+    told = shared.notified("notifications/progress", progressToken=token, message=message)["params"]
     assert told["percentage"] == 50.0
     assert told["context"] == {"current_stage": "extraction", "models_processed": 3}
     assert (told["progress"], told["total"]) == (0.5, 1)
     flag.touch()
-    result = pipe.until(lambda message: message.get("id") == "req-123")["result"]
+    result = shared.until(lambda message: message.get("id") == "req-123")["result"]
     assert result["content"] == [{"type": "text", "text": "Result data"}]
     assert result["_meta"]["progressToken"] == "1706302400000-12345"
 
 
-def test_a_completion_of_the_document(pipe: Pipe) -> None:
-    response = pipe.exchange(
+def test_a_completion_of_the_document(shared: Pipe) -> None:
+    response = shared.exchange(
         {
             "jsonrpc": "2.0",
             "id": "req-456",
@@ -257,7 +283,7 @@ def test_completions_of_other_kinds(pipe: Pipe, tmp_path: Path) -> None:
     assert values(ref={"type": "ref/prompt", "name": "none"}, argument={"name": "x", "value": ""}) == []
 
 
-def test_a_completion_that_makes_no_sense_is_refused(pipe: Pipe) -> None:
+def test_a_completion_that_makes_no_sense_is_refused(shared: Pipe) -> None:
     for params in (
         {"name": "no_such_tool", "partial_argument": ""},
         {"name": 5, "partial_argument": ""},
@@ -266,8 +292,8 @@ def test_a_completion_that_makes_no_sense_is_refused(pipe: Pipe) -> None:
         {"ref": {"type": "ref/resource", "uri": "task://x"}, "argument": 3},
     ):
         request = {"jsonrpc": "2.0", "id": str(params), "method": "completion/complete", "params": params}
-        assert pipe.exchange(request)["error"]["code"] == -32602
-    assert pipe.request("ping") == {}
+        assert shared.exchange(request)["error"]["code"] == -32602
+    assert shared.request("ping") == {}
 
 
 def test_a_host_that_names_its_tasks_itself_and_polls_the_log(pipe: Pipe, tmp_path: Path) -> None:
@@ -310,10 +336,10 @@ def test_the_sync_of_the_files_pack_has_the_documents_words(deployment: Deployme
         assert told["result"]["messages"] == [{"type": "success", "text": "Sync completed successfully"}]
 
 
-def test_a_schema_that_is_not_valid_is_an_error_and_no_empty_list(pipe: Pipe) -> None:
+def test_a_schema_that_is_not_valid_is_an_error_and_no_empty_list(shared: Pipe) -> None:
     def complete(argument: str) -> dict[str, Any]:
         params = {"name": "broken_form", "partial_argument": {"name": argument, "value": ""}}
-        return pipe.exchange(
+        return shared.exchange(
             {"jsonrpc": "2.0", "id": argument, "method": "completion/complete", "params": params}
         )
 

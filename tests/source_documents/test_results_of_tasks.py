@@ -21,12 +21,22 @@ TOKENS = pytest.mark.parametrize("meta", [{}, {"progressToken": "mine"}], ids=["
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """One supervisor works for all tests."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, str]]:
+    """One supervisor works for all tests, and one server over HTTP answers those that need no pipe."""
     settings = {"mcp__patience_s": "60", "mcp__announce_jobs": "all", "supervisor__idle_exit_s": "0"}
     made = Deployment(tmp_path_factory.mktemp("results"), (APP,), settings)
-    with serving(made):
-        yield made
+    with serving(made) as url:
+        yield made, url
+
+
+@pytest.fixture(scope="module")
+def deployment(served: tuple[Deployment, str]) -> Deployment:
+    return served[0]
+
+
+@pytest.fixture(scope="module")
+def server(served: tuple[Deployment, str]) -> str:
+    return served[1]
 
 
 def ran_ms(deployment: Deployment) -> int:
@@ -60,9 +70,9 @@ async def result_of(peer: Peer, task_id: str) -> dict[str, Any]:
 @ERAS
 @TOKENS
 async def test_the_result_of_a_task_on_any_connection(
-    deployment: Deployment, era: str, meta: dict[str, Any]
+    deployment: Deployment, server: str, era: str, meta: dict[str, Any]
 ) -> None:
-    async with connect(deployment.stdio(), era) as peer:
+    async with connect(server, era) as peer:
         task_id = await peer.start("sleepy", {"seconds": 0.05}, meta=meta)
         told = check(await result_of(peer, task_id), deployment, meta)
     async with connect(deployment.stdio(), era) as peer:
@@ -92,16 +102,18 @@ async def test_the_result_of_a_job(deployment: Deployment, era: str, meta: dict[
 
 @ERAS
 @TOKENS
-async def test_the_result_of_a_held_call(deployment: Deployment, era: str, meta: dict[str, Any]) -> None:
-    async with connect(deployment.stdio(), era, tasks=False) as peer:
+async def test_the_result_of_a_held_call(
+    deployment: Deployment, server: str, era: str, meta: dict[str, Any]
+) -> None:
+    async with connect(server, era, tasks=False) as peer:
         for fail in (False, True):
             result = await peer.call("held", {"seconds": 0.05, "fail": fail}, meta=meta)
             assert result["isError"] is fail
             check(result, deployment, meta)
 
 
-async def test_a_job_that_was_cancelled_tells_how_long_its_tool_ran(deployment: Deployment) -> None:
-    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
+async def test_a_job_that_was_cancelled_tells_how_long_its_tool_ran(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
         handle = await peer.call("sleepy", {"seconds": 30})
         await peer.tool("cancel_task", task_id=handle["data"]["job_id"])
         waited = await peer.call("wait_for_task", {"task_id": handle["data"]["job_id"]})

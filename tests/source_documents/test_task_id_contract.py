@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.deployment import Deployment
-from tests.services import wait_until
+from tests.services import ended, wait_until
 from tests.source_documents.pipe import Pipe, serving
 
 
@@ -231,7 +231,7 @@ def test_the_folder_is_remembered_when_server_and_supervisor_die(
     supervisor = deployment.supervisor()
     assert supervisor is not None
     supervisor.kill()
-    supervisor.wait(20)
+    assert ended(supervisor)
     flag.touch()
     with serving(deployment) as pipe:
         pipe.initialize()
