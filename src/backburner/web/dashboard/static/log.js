@@ -2,7 +2,7 @@
 // stand in blocks, and only the blocks in view are drawn. Needs text.js, ansi.js and actions.js before it.
 
 const BLOCK = 200, PAGE = 5000; // lines
-const LONGEST = 10000; // characters of a line that are shown
+const LONGEST = 4000; // characters of a line that are shown
 const ROW = 20; // how high a line is before it was drawn
 
 const taskId = document.getElementById("head").dataset.task;
@@ -10,7 +10,7 @@ const logPath = `/tasks/${taskId}/logs`;
 const part = (name) => document.getElementById(`log-${name}`);
 const lines = document.getElementById("lines");
 const known = []; // lines by their number less one, as far as they were had
-const blocks = []; // {element, first, drawn}: `drawn` is how many lines stand in it, or null
+const blocks = []; // {element, first, drawn, coming, near}: `drawn` is how many lines stand in it, or null
 let total = 0;
 
 // -- having
@@ -93,31 +93,33 @@ async function show(block) {
   return block.coming;
 }
 
-function hide(block, height) {
+function hide(block) {
   if (block.drawn === null) return;
   block.drawn = null;
-  block.element.style.height = `${height}px`;
+  block.element.style.height = `${block.element.offsetHeight}px`;
   block.element.replaceChildren();
 }
 
 const inView = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting, boundingClientRect } of entries) {
+  for (const { target, isIntersecting } of entries) {
     const block = blocks[Number(target.dataset.at)];
-    if (isIntersecting) show(block);
-    else hide(block, boundingClientRect.height);
+    block.near = isIntersecting;
+    if (isIntersecting) show(block).then(() => block.near || hide(block));
+    else hide(block);
   }
 }, { root: lines, rootMargin: "800px 0px" });
 
 /** There are so many lines now: those in view are drawn. */
 function grow(now) {
+  const changed = Math.floor(total / BLOCK);
   total = Math.max(total, now);
   for (let first = blocks.length * BLOCK; first < total; first += BLOCK) {
     const made = element("div", "", { class: "block", "data-at": blocks.length });
-    blocks.push({ element: made, first, drawn: null, coming: null });
+    blocks.push({ element: made, first, drawn: null, coming: null, near: false });
     lines.append(made);
     inView.observe(made);
   }
-  for (const block of blocks.slice(-2)) {
+  for (const block of blocks.slice(changed)) {
     const count = Math.min(BLOCK, total - block.first);
     if (block.drawn === null) block.element.style.height = `${count * ROW}px`;
     else if (block.drawn < count) draw(block);
@@ -211,20 +213,20 @@ async function goTo(seq) {
   lines.querySelector(".marked")?.classList.remove("marked");
   row.classList.add("marked");
   marked = seq;
-  lines.scrollTop += row.getBoundingClientRect().top - lines.getBoundingClientRect().top - lines.clientHeight / 2;
+  const [place, frame] = [row.getBoundingClientRect(), lines.getBoundingClientRect()];
+  if (place.top < frame.top || place.bottom > frame.bottom) lines.scrollTop += place.top - frame.top - lines.clientHeight / 2;
+  row.scrollIntoView({ block: "nearest" });
 }
 
 function toHash() {
   const seq = Number(/^#L(\d{1,12})$/.exec(location.hash)?.[1]);
-  if (!seq) return;
-  document.getElementById("log").scrollIntoView({ block: "nearest" });
-  goTo(seq);
+  if (seq) goTo(seq);
 }
 addEventListener("hashchange", toHash);
 
 // -- searching
 
-const plain = (line) => coloured(line.text).map(([text]) => text).join("").toLowerCase();
+const plain = ({ text }) => (/[\u001b\r]/.test(text) ? coloured(text).map(([shown]) => shown).join("") : text).toLowerCase();
 
 function seek(at) {
   if (found.text && known[at] && at >= found.upTo && plain(known[at]).includes(found.text)) found.lines.push(at);
