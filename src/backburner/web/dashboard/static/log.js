@@ -280,11 +280,6 @@ part("search").addEventListener("keydown", (event) => {
 });
 part("before").addEventListener("click", () => step(-1));
 part("next").addEventListener("click", () => step(1));
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
-  event.preventDefault();
-  part("search").focus();
-});
 
 // -- looks, and the whole of it
 
