@@ -9,7 +9,7 @@ const taskId = document.getElementById("head").dataset.task;
 const logPath = `/tasks/${taskId}/logs`;
 const part = (name) => document.getElementById(`log-${name}`);
 const lines = document.getElementById("lines");
-const known = []; // lines by their number less one, as far as they were had
+const known = []; // lines by their number less one, as far as they were had; null: there is none
 const blocks = []; // {element, first, drawn, coming, near}: `drawn` is how many lines stand in it, or null
 let total = 0;
 
@@ -24,13 +24,14 @@ function keep({ seq, ts, stream, level, message, offset, length }) {
 
 /** Have the lines from number `from` + 1 to `to`. The rest of a line that is too long for a page is passed over. */
 async function have(from, to) {
-  while (from < to && known[from]) from += 1;
-  while (from < to) {
-    const page = await api("GET", `${logPath}?after=${from}&limit=${Math.min(PAGE, to - from)}`);
+  while (from < to && known[from] !== undefined) from += 1;
+  for (let at = from; at < to; ) {
+    const page = await api("GET", `${logPath}?after=${at}&limit=${Math.min(PAGE, to - at)}`);
     page.lines.forEach(keep);
-    if (!page.lines.length) return;
-    from = page.next_offset ? page.next_after + 1 : page.next_after;
+    if (!page.lines.length) break;
+    at = page.next_offset ? page.next_after + 1 : page.next_after;
   }
+  for (let at = from; at < to; at += 1) known[at] ??= null;
 }
 
 // -- drawing
@@ -75,17 +76,20 @@ function drawn(line) {
   return row;
 }
 
+const end = (block) => Math.min(total, block.first + BLOCK);
+
+/** Draw what is new in a block, up to where its lines were had. */
 function draw(block) {
-  const upTo = Math.min(total, block.first + BLOCK);
   const rows = [];
-  for (let at = block.first + block.drawn; at < upTo; at += 1) if (known[at]) rows.push(drawn(known[at]));
-  block.drawn = upTo - block.first;
+  let at = block.first + block.drawn;
+  for (; at < end(block) && known[at] !== undefined; at += 1) if (known[at]) rows.push(drawn(known[at]));
+  block.drawn = at - block.first;
   block.element.append(...rows);
 }
 
 async function show(block) {
   if (block.drawn !== null || block.coming) return block.coming;
-  block.coming = have(block.first, Math.min(total, block.first + BLOCK)).then(() => {
+  block.coming = have(block.first, end(block)).then(() => {
     block.drawn = 0;
     block.element.style.height = "";
     draw(block);
@@ -119,11 +123,12 @@ function grow(now) {
     lines.append(made);
     inView.observe(made);
   }
-  for (const block of blocks.slice(changed)) {
-    const count = Math.min(BLOCK, total - block.first);
-    if (block.drawn === null) block.element.style.height = `${count * ROW}px`;
-    else if (block.drawn < count) draw(block);
-  }
+  blocks.forEach((block, at) => {
+    const count = end(block) - block.first;
+    if (block.drawn === null) return void (at >= changed && (block.element.style.height = `${count * ROW}px`));
+    if (block.drawn < count) draw(block);
+    if (block.drawn < count && !stream) have(block.first, end(block)).then(() => block.drawn === null || draw(block), () => {});
+  });
   part("count").textContent = total ? `${number(total)} ${total === 1 ? "line" : "lines"}` : "";
   part("empty").hidden = total > 0 || moves();
   lines.hidden = total === 0;
