@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -31,7 +32,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"span": span, "bytes": byte_size, "number": number, "data": data, "pretty": pretty}
-    made.filters |= {"shortened": shortened}
+    made.filters |= {"shortened": shortened, "roughly": roughly}
     made.globals |= {"static": static_address}
     return made
 
@@ -62,6 +63,16 @@ def span(seconds: float | None) -> str:
     if whole < 48 * 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} days"
+
+
+def roughly(seconds: float) -> str:
+    """As `span`, of what is only about right."""
+    if seconds < 5:
+        return "a few seconds"
+    if seconds < 60:
+        return f"about {math.ceil(seconds / 5) * 5} s"
+    minutes = round(seconds / 60)
+    return f"about {minutes} min" if minutes < 60 else f"about {span(minutes * 60)}"
 
 
 def byte_size(size: float) -> str:
