@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -32,7 +31,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"span": span, "bytes": byte_size, "number": number, "data": data, "pretty": pretty}
-    made.filters |= {"shortened": shortened, "roughly": roughly}
+    made.filters |= {"roughly": roughly, "shortened": shortened}
     made.globals |= {"static": static_address}
     return made
 
@@ -70,7 +69,7 @@ def roughly(seconds: float) -> str:
     if seconds < 5:
         return "a few seconds"
     if seconds < 60:
-        return f"about {math.ceil(seconds / 5) * 5} s"
+        return f"about {-(-int(seconds) // 5) * 5} s"
     minutes = round(seconds / 60)
     return f"about {minutes} min" if minutes < 60 else f"about {span(minutes * 60)}"
 
