@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backburner import Backburner, TaskContext
+from backburner import Backburner, Retry, TaskContext
 from tests.told_transport import serve_as_told
 
 bb = Backburner("web")
@@ -86,6 +86,48 @@ def shaped(
     And give them back.
     """
     return {"name": name, "sizes": sizes, "box": box, "mode": mode, "note": note, "loud": loud}
+
+
+# -- for the page of a task
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>\x1b]0;title\x07\u202egpj.exe"
+SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60" onload="alert(1)">
+<script>alert(1); fetch("http://elsewhere.test/")</script><image href="http://elsewhere.test/x.png"/>
+<rect width="90" height="60" fill="teal"/></svg>"""
+
+
+@bb.tool
+def paint(ctx: TaskContext) -> dict[str, object]:
+    """Show what may be shown of a task: colours, files, a deep result, and what should do nothing."""
+    ctx.log(
+        "\x1b[1;31mred\x1b[0m \x1b[38;5;33mblue\x1b[0m"
+        " \x1b[38;2;40;200;40mgreen\x1b[0m \x1b[4mline\x1b[24m end"
+    )
+    ctx.log("10 %\r 50 %\r100 %")
+    ctx.log(HOSTILE + "\b", level="error")
+    ctx.log("y" * 12_000)
+    ctx.log("the last line")
+    ctx.artifact(SVG, "<b>drawing.svg")
+    ctx.artifact(b'{"forces": [1, 2]}', "\u202eforces.json")
+    ctx.artifact(b"no page" * 20_000, "page.html")
+    return {"name": HOSTILE, "atoms": [{"at": [0, i]} for i in range(300)], "text": "z" * 5000}
+
+
+@bb.tool
+def flood(lines: int = 12_000) -> str:
+    """Write many lines."""
+    for i in range(1, lines + 1):
+        print(f"number {i}")
+    return "done"
+
+
+@bb.tool(retries=Retry(max_attempts=2, backoff_s=0.01, on="*"))
+def halfway(ctx: TaskContext) -> str:
+    """Fail once; then go half the way, and ask whether to go on."""
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    ctx.progress(1, 2, phase="first half")
+    return ctx.ask("Go on?").action
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from ..api.streams import LIFE_S, stream
 from ..blocking import Blocking
 from ..feed import OPEN
 from ..reading import Reading
-from ..refusals import TokenRequired
+from ..refusals import NoSuchPath, TokenRequired
 from .live import Live
 from .rendering import environment
 from .sessions import Sessions
@@ -117,22 +117,23 @@ class PageEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        access: Access | None = None
         try:
-            response = await self._answer(request)
+            access = await self._desk.access(request)
+            response = await self._answer(request, access)
         except TokenRequired:
             response = self._desk.sign_in(request)
         except Elsewhere as known:
             root = request.scope.get("root_path", "") if known.address.startswith("/") else ""
             response = RedirectResponse(root + known.address, 303, HEADERS)
         except BackburnerError as error:
-            values = {"error": error, "section": self._page.section}
+            values = {"error": error, "section": self._page.section, "access": access}
             response = self._desk.answer("error.html", request, status_of(error), **values)
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, access: Access) -> Response:
         if request.method not in ("GET", "HEAD"):
             return Response(status_code=405, headers={**HEADERS, "Allow": "GET, HEAD"})
-        access = await self._desk.access(request)
         query = QueryParams(
             [(name, value) for name, value in request.query_params.multi_items() if name != _LIVE]
         )
@@ -141,7 +142,10 @@ class PageEndpoint:
             return Response(await self._html(asked, request, "base.html"), 200, HEADERS, "text/html")
 
         async def render() -> str:
-            return await self._html(asked, request, "live.html")
+            try:
+                return await self._html(asked, request, "live.html")
+            except Elsewhere:
+                raise NoSuchPath from None  # nobody looks at it there
 
         key = (request.url.path, str(query), access.principal, access.role)
         return stream(self._moving(key, render))

@@ -9,8 +9,8 @@ from typing import Any
 
 #: In all; of one list or object; of one text; and so deep.
 _MOST_NODES, _MOST_CHILDREN, _MOST_CHARS, _DEEPEST = 800, 100, 2_000, 16
-#: A text that is all there is.
-_MOST_TEXT = 20_000
+#: A text that is all there is; and of all texts together.
+_MOST_TEXT, _MOST_OF_ALL = 20_000, 60_000
 #: What is deeper or has more in it is folded at first.
 _OPEN_DEPTH, _OPEN_CHILDREN = 2, 12
 
@@ -33,16 +33,17 @@ def tree_of(value: Any) -> Node:
 
 
 class _Budget:
-    """How many nodes may still be made."""
+    """How many nodes may still be made, and of how many characters."""
 
     def __init__(self, left: int) -> None:
-        self.left = left
+        self.left, self.chars = left, _MOST_OF_ALL
 
     def node(self, key: str, value: Any, depth: int) -> Node:
         self.left -= 1
         key = key if len(key) <= 200 else f"{key[:200]}…"
         if isinstance(value, str):
-            most = _MOST_CHARS if depth else _MOST_TEXT
+            most = min(_MOST_CHARS if depth else _MOST_TEXT, max(self.chars, 40))
+            self.chars -= min(most, len(value))
             return Node("text", key, value[:most], len(value), max(0, len(value) - most))
         if not isinstance(value, dict | list):
             text = json.dumps(value)

@@ -1,8 +1,8 @@
 // Text as a terminal would colour it: a few classes, and of all other escapes nothing. Needs text.js before it.
 
 const SGR = /\u001b\[([0-9;:]*)m/g;
-// Greys, and the hues of the six colours of a terminal: red, yellow, green, cyan, blue, magenta.
-const HUES = [1, 3, 2, 6, 4, 5];
+// Up to where on the wheel, of which each has a sixth by the book, people call it so: red, yellow, green, cyan, blue, magenta.
+const HUES = [[0.4, 1], [1.4, 3], [2.6, 2], [3.3, 6], [4.6, 4], [5.6, 5], [6, 1]];
 
 /** The nearest of a terminal's sixteen colours: only those can be read on light and on dark. */
 function nearest(red, green, blue) {
@@ -10,7 +10,7 @@ function nearest(red, green, blue) {
   const lightness = (most + least) / 2, spread = most - least;
   if (spread < 40) return lightness < 64 ? 0 : lightness < 128 ? 8 : lightness < 208 ? 7 : 15;
   const sector = most === red ? ((green - blue) / spread + 6) % 6 : most === green ? (blue - red) / spread + 2 : (red - green) / spread + 4;
-  return HUES[Math.round(sector) % 6] + (lightness > 150 ? 8 : 0);
+  return HUES.find(([limit]) => sector <= limit)[1] + (lightness > 150 ? 8 : 0);
 }
 
 function of256(number) {

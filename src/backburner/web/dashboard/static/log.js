@@ -2,15 +2,15 @@
 // stand in blocks, and only the blocks in view are drawn. Needs text.js, ansi.js and actions.js before it.
 
 const BLOCK = 200, PAGE = 5000; // lines
-const LONGEST = 10000; // characters of a line that are shown
+const LONGEST = 4000; // characters of a line that are shown
 const ROW = 20; // how high a line is before it was drawn
 
 const taskId = document.getElementById("head").dataset.task;
 const logPath = `/tasks/${taskId}/logs`;
 const part = (name) => document.getElementById(`log-${name}`);
 const lines = document.getElementById("lines");
-const known = []; // lines by their number less one, as far as they were had
-const blocks = []; // {element, first, drawn}: `drawn` is how many lines stand in it, or null
+const known = []; // lines by their number less one, as far as they were had; null: there is none
+const blocks = []; // {element, first, drawn, coming, near}: `drawn` is how many lines stand in it, or null
 let total = 0;
 
 // -- having
@@ -24,13 +24,14 @@ function keep({ seq, ts, stream, level, message, offset, length }) {
 
 /** Have the lines from number `from` + 1 to `to`. The rest of a line that is too long for a page is passed over. */
 async function have(from, to) {
-  while (from < to && known[from]) from += 1;
-  while (from < to) {
-    const page = await api("GET", `${logPath}?after=${from}&limit=${Math.min(PAGE, to - from)}`);
+  while (from < to && known[from] !== undefined) from += 1;
+  for (let at = from; at < to; ) {
+    const page = await api("GET", `${logPath}?after=${at}&limit=${Math.min(PAGE, to - at)}`);
     page.lines.forEach(keep);
-    if (!page.lines.length) return;
-    from = page.next_offset ? page.next_after + 1 : page.next_after;
+    if (!page.lines.length) break;
+    at = page.next_offset ? page.next_after + 1 : page.next_after;
   }
+  for (let at = from; at < to; at += 1) known[at] ??= null;
 }
 
 // -- drawing
@@ -75,17 +76,20 @@ function drawn(line) {
   return row;
 }
 
+const end = (block) => Math.min(total, block.first + BLOCK);
+
+/** Draw what is new in a block, up to where its lines were had. */
 function draw(block) {
-  const upTo = Math.min(total, block.first + BLOCK);
   const rows = [];
-  for (let at = block.first + block.drawn; at < upTo; at += 1) if (known[at]) rows.push(drawn(known[at]));
-  block.drawn = upTo - block.first;
+  let at = block.first + block.drawn;
+  for (; at < end(block) && known[at] !== undefined; at += 1) if (known[at]) rows.push(drawn(known[at]));
+  block.drawn = at - block.first;
   block.element.append(...rows);
 }
 
 async function show(block) {
   if (block.drawn !== null || block.coming) return block.coming;
-  block.coming = have(block.first, Math.min(total, block.first + BLOCK)).then(() => {
+  block.coming = have(block.first, end(block)).then(() => {
     block.drawn = 0;
     block.element.style.height = "";
     draw(block);
@@ -93,35 +97,38 @@ async function show(block) {
   return block.coming;
 }
 
-function hide(block, height) {
+function hide(block) {
   if (block.drawn === null) return;
   block.drawn = null;
-  block.element.style.height = `${height}px`;
+  block.element.style.height = `${block.element.offsetHeight}px`;
   block.element.replaceChildren();
 }
 
 const inView = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting, boundingClientRect } of entries) {
+  for (const { target, isIntersecting } of entries) {
     const block = blocks[Number(target.dataset.at)];
-    if (isIntersecting) show(block);
-    else hide(block, boundingClientRect.height);
+    block.near = isIntersecting;
+    if (isIntersecting) show(block).then(() => block.near || hide(block));
+    else hide(block);
   }
 }, { root: lines, rootMargin: "800px 0px" });
 
 /** There are so many lines now: those in view are drawn. */
 function grow(now) {
+  const changed = Math.floor(total / BLOCK);
   total = Math.max(total, now);
   for (let first = blocks.length * BLOCK; first < total; first += BLOCK) {
     const made = element("div", "", { class: "block", "data-at": blocks.length });
-    blocks.push({ element: made, first, drawn: null, coming: null });
+    blocks.push({ element: made, first, drawn: null, coming: null, near: false });
     lines.append(made);
     inView.observe(made);
   }
-  for (const block of blocks.slice(-2)) {
-    const count = Math.min(BLOCK, total - block.first);
-    if (block.drawn === null) block.element.style.height = `${count * ROW}px`;
-    else if (block.drawn < count) draw(block);
-  }
+  blocks.forEach((block, at) => {
+    const count = end(block) - block.first;
+    if (block.drawn === null) return void (at >= changed && (block.element.style.height = `${count * ROW}px`));
+    if (block.drawn < count) draw(block);
+    if (block.drawn < count && !stream) have(block.first, end(block)).then(() => block.drawn === null || draw(block), () => {});
+  });
   part("count").textContent = total ? `${number(total)} ${total === 1 ? "line" : "lines"}` : "";
   part("empty").hidden = total > 0 || moves();
   lines.hidden = total === 0;
@@ -211,20 +218,20 @@ async function goTo(seq) {
   lines.querySelector(".marked")?.classList.remove("marked");
   row.classList.add("marked");
   marked = seq;
-  lines.scrollTop += row.getBoundingClientRect().top - lines.getBoundingClientRect().top - lines.clientHeight / 2;
+  const [place, frame] = [row.getBoundingClientRect(), lines.getBoundingClientRect()];
+  if (place.top < frame.top || place.bottom > frame.bottom) lines.scrollTop += place.top - frame.top - lines.clientHeight / 2;
+  row.scrollIntoView({ block: "nearest" });
 }
 
 function toHash() {
   const seq = Number(/^#L(\d{1,12})$/.exec(location.hash)?.[1]);
-  if (!seq) return;
-  document.getElementById("log").scrollIntoView({ block: "nearest" });
-  goTo(seq);
+  if (seq) goTo(seq);
 }
 addEventListener("hashchange", toHash);
 
 // -- searching
 
-const plain = (line) => coloured(line.text).map(([text]) => text).join("").toLowerCase();
+const plain = ({ text }) => (/[\u001b\r]/.test(text) ? coloured(text).map(([shown]) => shown).join("") : text).toLowerCase();
 
 function seek(at) {
   if (found.text && known[at] && at >= found.upTo && plain(known[at]).includes(found.text)) found.lines.push(at);
@@ -278,11 +285,6 @@ part("search").addEventListener("keydown", (event) => {
 });
 part("before").addEventListener("click", () => step(-1));
 part("next").addEventListener("click", () => step(1));
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
-  event.preventDefault();
-  part("search").focus();
-});
 
 // -- looks, and the whole of it
 

@@ -84,8 +84,8 @@ class OneTask:
             reasons.append(
                 f"The queue {task['queue']} is paused: none of its tasks begins until it is resumed."
             )
-        if task["waits_for"]:
-            reasons.append(task["waits_for"])
+        elif task["waits_for"]:
+            reasons.append(f"It waits: {task['waits_for']}.")
         if task["position"]:
             reasons.append(f"It is number {task['position']:,} in the queue {task['queue']}.")
         return reasons
@@ -129,6 +129,8 @@ class OneTask:
 def _progress(task: dict[str, Any], state: State) -> dict[str, Any] | None:
     """The bar and the words beside it, while it is worked on."""
     if state in TERMINAL or state is State.QUEUED:
+        return None
+    if task["progress"] is None and state is not State.RUNNING:
         return None
     told = task["progress"] or {}
     percent = told.get("percent")
