@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backburner import Backburner, Retry, TaskContext
+from backburner import Backburner, TaskContext
 from tests.told_transport import serve_as_told
 
 bb = Backburner("web")
@@ -33,22 +33,6 @@ def fail(reason: str = "it broke") -> None:
     """Fail."""
     raise RuntimeError(reason)
 
-
-@bb.tool
-def ask(ctx: TaskContext) -> str:
-    """Ask for a name."""
-    answer = ctx.ask("Your name?", NAME)
-    return f"Hello, {answer.content['name']}!" if answer.accepted else f"no: {answer.action}"
-
-
-@bb.tool(queue="cpu_heavy")
-def long_line(chars: int = 2_500_000) -> None:
-    """Print one line that no page can hold, and one after it."""
-    print("x" * chars)
-    print("after")
-
-
-# -- for the page of a task
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>\x1b]0;title\x07\u202egpj.exe"
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60" onload="alert(1)">
@@ -81,13 +65,27 @@ def flood(lines: int = 12_000) -> str:
     return "done"
 
 
-@bb.tool(retries=Retry(max_attempts=2, backoff_s=0.01, on="*"))
+@bb.tool(retries=1)
 def halfway(ctx: TaskContext) -> str:
     """Fail once; then go half the way, and ask whether to go on."""
     if ctx.attempt == 1:
         raise ValueError("not yet")
     ctx.progress(1, 2, phase="first half")
     return ctx.ask("Go on?").action
+
+
+@bb.tool
+def ask(ctx: TaskContext) -> str:
+    """Ask for a name."""
+    answer = ctx.ask("Your name?", NAME)
+    return f"Hello, {answer.content['name']}!" if answer.accepted else f"no: {answer.action}"
+
+
+@bb.tool(queue="cpu_heavy")
+def long_line(chars: int = 2_500_000) -> None:
+    """Print one line that no page can hold, and one after it."""
+    print("x" * chars)
+    print("after")
 
 
 if __name__ == "__main__":
