@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backburner import Backburner, Retry, TaskContext
+from backburner import Backburner, TaskContext
 from tests.told_transport import serve_as_told
 
 bb = Backburner("web")
@@ -121,7 +121,7 @@ def flood(lines: int = 12_000) -> str:
     return "done"
 
 
-@bb.tool(retries=Retry(max_attempts=2, backoff_s=0.01, on="*"))
+@bb.tool(retries=1)
 def halfway(ctx: TaskContext) -> str:
     """Fail once; then go half the way, and ask whether to go on."""
     if ctx.attempt == 1:
