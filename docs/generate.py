@@ -139,7 +139,8 @@ named as tokens name it, such as `alice`; without `--owner` it is `local`, who i
 
 So `export BACKBURNER_TARGET=lab.py`, or a `backburner.toml` with `target = "lab.py"`, saves the typing.
 With a store alone every verb works that needs no tools; `submit`, `call`, `tools`, `serve` and `worker` need
-the app.
+the app. With `--server` a verb works from another machine, through [the API](api.md), in the same words and
+with the same exit codes; those that look after the machine itself, as `serve`, `worker` and `doctor`, refuse.
 
 ## Output
 
@@ -235,7 +236,8 @@ def cli_page() -> str:
     common: list[Any] = []
     sections = []
     for words, command in _verbs("backburner", root):
-        parameters = [one for one in command.params if one.name != "help"]
+        hidden = {one.name for one in command.params if getattr(one, "hidden", False)}
+        parameters = [one for one in command.params if one.name not in {"help", *hidden}]
         shared = [one for one in parameters if getattr(one, "rich_help_panel", None) == PANEL]
         common = max(common, shared, key=len)
         own = [row(_parameter(one), one.help or "") for one in parameters if one not in shared]

@@ -244,8 +244,8 @@ class RedisServer:
         assert wait_until(lambda: accepts(self.port)), "Redis did not start"
 
     def restart(self) -> None:
-        """Stop, and start again on the same port: with nothing."""
-        self.close()
+        """Stop, and start again on the same port: with nothing, unless it is durable."""
+        self._stop()
         self.start()
 
     def flush(self) -> None:
@@ -255,12 +255,15 @@ class RedisServer:
             assert connection.recv(64) == b"+OK\r\n"
 
     def close(self) -> None:
+        self._stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.wait(30)
             running.discard(self._process.pid)
             self._process = None
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class RabbitServer:

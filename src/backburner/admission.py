@@ -23,6 +23,7 @@ from .task_request import (
     check_size,
     check_tags,
     check_text,
+    check_tracestate,
     check_ttl,
 )
 from .tools import Registry, ToolSpec
@@ -81,6 +82,7 @@ class Admission:
             hint_s=hint_s,
             estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
             traceparent=check_optional("traceparent", request.traceparent),
+            tracestate=check_tracestate(request.tracestate),
             isolation=spec.isolation or settings.isolation.runners,
             result_kind=spec.result_kind,
             answers=request.answers,

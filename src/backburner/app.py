@@ -350,4 +350,4 @@ def make_engine(app: Backburner) -> Engine:
     from .engines.outside.engine import WithOutside
 
     settings = dataclasses.replace(settings, data_dir=str(app.data_dir))  # jobs are told where it is
-    return WithOutside(local, settings, partial(rounds_of, settings, app.store), app.store.take_back)
+    return WithOutside(local, settings, partial(rounds_of, settings, app.store), app.store)

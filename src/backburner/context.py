@@ -55,9 +55,9 @@ class TaskContext:
     """Handed to a tool that has a parameter annotated with it. Safe to use from any thread of the tool.
 
     `answers` holds what the client said to the tool's `ask_first` questions, `caller` is who called
-    where clients authenticate, and `meta` is what the submitter gave. `traceparent` is the trace that the
-    attempt is in, as W3C writes it. Its maker sets `cancel_flag`
-    when somebody wants the task stopped.
+    where clients authenticate, and `meta` is what the submitter gave. `traceparent` and `tracestate` are the
+    trace that the attempt is in, as W3C writes it. Its maker sets `cancel_flag` when somebody wants the task
+    stopped.
     """
 
     task_id: str
@@ -75,6 +75,7 @@ class TaskContext:
     cancel_flag: InitVar[threading.Event]
     max_checkpoint_bytes: InitVar[int]
     traceparent: str | None = None
+    tracestate: str | None = None
 
     def __post_init__(
         self, channel: Channel, folder: Path, cancel_flag: threading.Event, max_checkpoint_bytes: int

@@ -68,6 +68,7 @@ class Assignment:
     queue: str = ""
     submitted_at: int = 0
     traceparent: str | None = None
+    tracestate: str | None = None
     is_traced: bool = False
 
     @classmethod
@@ -106,13 +107,15 @@ class Assignment:
             queue=task.queue,
             submitted_at=task.submitted_at,
             traceparent=task.traceparent if span is None else span.traceparent,
+            tracestate=task.tracestate if span is None else span.tracestate,
             is_traced=span is not None,
         )
 
     @property
     def traced(self) -> Traced:
         return Traced(
-            self.task_id, self.attempt, self.tool_name, self.queue, self.submitted_at, self.traceparent
+            *(self.task_id, self.attempt, self.tool_name, self.queue, self.submitted_at),
+            *(self.traceparent, self.tracestate),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -165,8 +168,8 @@ class Execution:
             return self._run(spec, assignment, channel)
         span = None if assignment.is_traced else begin(assignment.traced)
         if span is not None:
-            assignment = replace(assignment, traceparent=span.traceparent)
-        with inside(assignment.traceparent):
+            assignment = replace(assignment, traceparent=span.traceparent, tracestate=span.tracestate)
+        with inside(assignment.traceparent, assignment.tracestate):
             outcome = self._run(spec, assignment, channel)
         if span is not None:
             span.end(outcome["kind"], outcome["error"]["type"] if "error" in outcome else None)
@@ -215,6 +218,7 @@ class Execution:
             cancel_flag=cancel_flag,
             max_checkpoint_bytes=assignment.max_checkpoint_bytes,
             traceparent=assignment.traceparent,
+            tracestate=assignment.tracestate,
         )
         with self._lock:
             self._context, self._cancel_flag = context, cancel_flag

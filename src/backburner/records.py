@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from .lifecycle import State
 from .result_parts import whole_result
 from .times import iso
 
 if TYPE_CHECKING:
     from .artifacts import ArtifactStore
     from .config import Settings
+    from .health import Supervision
     from .service import LogPage, TaskResult, TaskStatus
     from .store import Store
     from .task import Task, Worker
     from .tools import ToolSpec
+    from .webhooks.outbox import Delivery
 
 _TIMES = ("ts", "last_heartbeat")
 _INTERNAL = {"Task": {"seq", "inputs", "result", "launch"}, "Artifact": {"path"}}
@@ -144,6 +147,37 @@ def queue_records(store: Store, settings: Settings, live: Sequence[Worker]) -> l
         }
         for name in [*configured, *sorted((depths.keys() | paused.keys()) - configured.keys())]
     ]
+
+
+def state_record(counted: Mapping[State, int]) -> dict[str, int]:
+    """How many tasks there are in each state, also in those that none is in."""
+    return {str(state): counted.get(state, 0) for state in State}
+
+
+def worker_records(store: Store, live: Sequence[Worker]) -> list[dict[str, Any]]:
+    """Each worker that a store knows of, as it was last seen, and whether it is alive."""
+    alive = {one.worker_id for one in live}
+    return [{**record(one), "alive": one.worker_id in alive} for one in store.workers()]
+
+
+def supervisor_record(found: Supervision) -> dict[str, Any]:
+    """The supervisor of a host, and what is wrong with it."""
+    return {**record(found.standing), "trouble": None if found.trouble is None else str(found.trouble)}
+
+
+def delivery_record(one: Delivery) -> dict[str, Any]:
+    """A message to an endpoint, without its text and its path, which is often a secret."""
+    return {
+        "webhook_id": one.delivery_id,
+        "task_id": one.task_id,
+        "owner": one.owner,
+        "endpoint": one.endpoint,
+        "attempts": one.attempts,
+        "created_at": iso(one.created_at),
+        "next_at": iso(one.due_at),
+        "given_up": one.due_at is None,
+        "last_error": one.last_error,
+    }
 
 
 def tool_record(spec: ToolSpec, settings: Settings) -> dict[str, Any]:

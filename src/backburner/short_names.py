@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CANDIDATES = 10
 #: `tsk_`, the time, and so much chance that a task that comes later hardly ever begins so too.
-_SHORT_CHARS = 18
+SHORT_CHARS = 18
 _LONGEST_OWNER = 200
 
 
@@ -38,7 +38,7 @@ def whole_id(store: Store, text: str, owner: str | None) -> str:
 
 def short_id(store: Store, task_id: str) -> str:
     """The shortest beginning of an id, from a sensible length on, that no other id has now."""
-    for length in range(_SHORT_CHARS, len(task_id)):
+    for length in range(SHORT_CHARS, len(task_id)):
         if len(store.ids(task_id[:length], None, 2)) < 2:
             return task_id[:length]
     return task_id

@@ -52,6 +52,7 @@ def as_submitted(new: NewTask, seq: int, leased: Mapping[str, Any] = MappingProx
         hint_s=new.hint_s,
         estimate_s=new.estimate_s,
         traceparent=new.traceparent,
+        tracestate=new.tracestate,
         isolation=new.isolation,
         result_kind=new.result_kind,
         answers=new.answers,

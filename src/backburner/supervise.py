@@ -67,7 +67,8 @@ def supervise(
             return
         tenure = Tenure(lock, held, supervisor_id)
         try:
-            watch = store.watch()
+            # Where all workers are elsewhere, only they need to hear of tasks.
+            watch = store.watch(steering=not settings.local_workers)
             source = AllQueues(store, settings, tenure, watch)
             supervisor = Supervisor(store, settings, data_dir, supervisor_id, source, watch)
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)

@@ -222,6 +222,7 @@ class NewTask:
     hint_s: float | None = None
     estimate_s: float | None = None
     traceparent: str | None = None
+    tracestate: str | None = None
     isolation: Isolation = "warm"
     result_kind: ResultKind = "value"
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -266,6 +267,7 @@ class Task:
     hint_s: float | None = None
     estimate_s: float | None = None
     traceparent: str | None = None
+    tracestate: str | None = None
     isolation: Isolation = "warm"
     result_kind: ResultKind = "value"
     answers: Mapping[str, Answer] = field(default_factory=dict)

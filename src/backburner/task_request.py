@@ -19,6 +19,8 @@ from .task import LOCAL_OWNER, Answer, Caller, Resources, beginning_of_id, is_ta
 from .times import LONGEST_S
 
 MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000
+#: So long a tracestate is handed on at least, W3C says.
+MAX_TRACESTATE_CHARS = 512
 MAX_TAGS, MAX_TAG_CHARS = 32, 256
 PRIORITIES = range(-1000, 1001)
 #: What nobody can ask for more of: numbers that every clock, kernel and store can still add up.
@@ -42,6 +44,7 @@ class TaskOptions(TypedDict, total=False):
     tags: Sequence[str]
     resources: Resources | None
     traceparent: str | None
+    tracestate: str | None
     answers: Mapping[str, Answer]
     caller: Caller | None
     meta: Mapping[str, Any] | None
@@ -68,6 +71,7 @@ class TaskRequest:
     tags: Sequence[str] = ()
     resources: Resources | None = None
     traceparent: str | None = None
+    tracestate: str | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     meta: Mapping[str, Any] | None = None
@@ -109,6 +113,10 @@ def check_size(what: str, text: str, longest_bytes: int) -> str:
 
 def check_optional(name: str, value: str | None) -> str | None:
     return None if value is None else check_text(name, value, MAX_KEY_CHARS)
+
+
+def check_tracestate(tracestate: str | None) -> str | None:
+    return None if tracestate is None else check_text("tracestate", tracestate, MAX_TRACESTATE_CHARS)
 
 
 def check_priority(priority: int) -> int:

@@ -26,7 +26,10 @@ _UNSAFE = re.compile(
 
 def printable(text: object, *, lines: bool = False) -> str:
     """`text` with every control character made visible; without `lines`, newlines too."""
-    plain = _UNSAFE.sub(_visible, str(text))
+    plain = str(text)
+    if plain.isascii() and plain.isprintable():  # as most is, which takes far less time to see
+        return plain
+    plain = _UNSAFE.sub(_visible, plain)
     return plain if lines else plain.replace("\n", "\\n").replace("\t", " ")
 
 

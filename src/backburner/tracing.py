@@ -53,12 +53,14 @@ class Traced:
     queue: str
     queued_at: int
     traceparent: str | None
+    tracestate: str | None = None
 
     @classmethod
     def of(cls, task: Task) -> Traced:
         """Of the attempt that a task is at."""
         return cls(
-            task.task_id, task.attempt, task.tool_name, task.queue, task.submitted_at, task.traceparent
+            *(task.task_id, task.attempt, task.tool_name, task.queue, task.submitted_at),
+            *(task.traceparent, task.tracestate),
         )
 
     @property
@@ -77,7 +79,7 @@ class AttemptSpan:
 
     def __init__(self, span: Any) -> None:
         self._span = span
-        self.traceparent = traceparent_of(span)
+        self.traceparent, self.tracestate = traceparent_of(span), tracestate_of(span)
 
     def end(self, outcome: str, error: str | None) -> None:
         """With the type of its error alone: a message may quote what callers gave."""
@@ -97,7 +99,7 @@ def begin(traced: Traced) -> AttemptSpan | None:
     from opentelemetry import trace
 
     tracer = trace.get_tracer(NAME)
-    parent = context_of(traced.traceparent)
+    parent = context_of(traced.traceparent, traced.tracestate)
     span = tracer.start_span(
         f"{EXECUTE_TOOL} {traced.tool_name}", context=parent, attributes=traced.attributes
     )
@@ -130,24 +132,30 @@ def traceparent_of(span: Any) -> str | None:
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
-def context_of(traceparent: str | None) -> Context:
-    """What is in it, or nothing: also if it is no traceparent at all."""
+def tracestate_of(span: Any) -> str | None:
+    """What tracing systems have noted beside it, as W3C writes it; None where none has."""
+    return span.get_span_context().trace_state.to_header() or None
+
+
+def context_of(traceparent: str | None, tracestate: str | None = None) -> Context:
+    """What is in them, or nothing: also if it is no traceparent at all. A bad tracestate is left out."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    carrier = {} if traceparent is None else {"traceparent": traceparent}
+    given = {"traceparent": traceparent, "tracestate": tracestate}
+    carrier = {name: value for name, value in given.items() if value is not None}
     return TraceContextTextMapPropagator().extract(carrier, Context())
 
 
 @contextlib.contextmanager
-def inside(traceparent: str | None) -> Iterator[None]:
+def inside(traceparent: str | None, tracestate: str | None = None) -> Iterator[None]:
     """What makes spans in this block makes them in that one's trace, under it."""
     if traceparent is None or not has_provider():
         yield
         return
     from opentelemetry import context
 
-    token = context.attach(context_of(traceparent))
+    token = context.attach(context_of(traceparent, tracestate))
     try:
         yield
     finally:

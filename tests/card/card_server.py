@@ -127,6 +127,16 @@ def hostile(how: Literal["result", "error"] = "result", *, ctx: TaskContext) -> 
 
 
 @bb.tool
+def long_line(chars: int, printed: bool, *, ctx: TaskContext) -> None:
+    """Write one line of that length, of what is meant to do harm."""
+    line = (HOSTILE.replace("\0", "") * (chars // 50))[:chars]
+    if printed:
+        print(line)
+    else:
+        ctx.log(line)
+
+
+@bb.tool
 def large(size: int, *, ctx: TaskContext) -> str:
     """Make a file of that size."""
     ctx.artifact(b"\x07" * size, name="large.bin")

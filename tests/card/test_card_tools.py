@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
             "asks_first",
             "ask_with_link",
             "hostile",
+            "long_line",
             "large",
         }
         for name in (LOOK, FIND, CANCEL, ANSWER, FILE, TELL):
@@ -161,6 +163,22 @@ def test_a_look_gives_the_end_of_the_log_and_then_what_is_new(ann: Connection) -
     assert look(ann, task_id, cursor=seen["log"]["cursor"])["log"]["lines"] == []
     assert [one["name"] for one in seen["artifacts"]["shown"]] == ["<b>drawing.svg", "\u202epage.html"]
     assert error_of(ann.call(LOOK, task_id=task_id, cursor="nonsense"))[0] == "invalid_cursor"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("printed", [True, False])
+def test_a_line_of_fifty_megabytes_is_a_short_answer(ann: Connection, printed: bool) -> None:
+    task_id = finished(ann, "long_line", chars=50_000_000, printed=printed)
+    at_once = ann.call(LOOK, task_id=task_id)["structuredContent"]["log"]
+    from_the_start = look(ann, task_id, cursor="log_000000000")["log"]
+    assert len(at_once["lines"]) == 100
+    assert from_the_start["more"]
+    for log in (at_once, from_the_start):
+        assert len(json.dumps(log)) < 1_500_000
+        assert max(len(line["text"]) for line in log["lines"]) < 2100
+        assert {line["stream"] for line in log["lines"]} <= {"stdout" if printed else "log", "backburner"}
+    next_lines = look(ann, task_id, cursor=from_the_start["cursor"])["log"]["lines"]
+    assert next_lines[0]["seq"] == from_the_start["lines"][-1]["seq"] + 1
 
 
 def test_a_large_file_comes_in_pieces(ann: Connection) -> None:

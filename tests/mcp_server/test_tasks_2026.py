@@ -228,13 +228,21 @@ async def test_a_listener_hears_each_status_with_its_payload(server: str) -> Non
         listening.cancel()
 
 
-async def test_the_traceparent_of_the_request_is_kept_with_the_task(shared: Deployment) -> None:
+async def test_the_trace_of_the_request_is_kept_with_the_task(shared: Deployment) -> None:
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with shared.app(make_app) as app:
         async with connect(app.mcp_server(), "2026") as peer:
-            created = await _call_with_meta(peer, "slow", {"n": 0}, traceparent=traceparent)
-            assert _task(app, created["taskId"]).traceparent == traceparent
-            await peer.poll(created["taskId"])
+            for given, kept in (
+                ({"traceparent": traceparent, "tracestate": "a=1,b=2"}, (traceparent, "a=1,b=2")),
+                ({"traceparent": traceparent, "tracestate": "a=" + "1" * 511}, (traceparent, None)),
+                ({"traceparent": traceparent, "tracestate": "a=\ud800\x00"}, (traceparent, None)),
+                ({"traceparent": traceparent, "tracestate": {"a": 1}}, (traceparent, None)),
+                ({"tracestate": "a=1"}, (None, None)),
+            ):
+                created = await _call_with_meta(peer, "slow", {"n": 0}, **given)
+                task = _task(app, created["taskId"])
+                assert (task.traceparent, task.tracestate) == kept
+                await peer.poll(created["taskId"])
 
 
 async def _call_with_meta(peer: Peer, name: str, arguments: dict[str, Any], **extra: Any) -> dict[str, Any]:

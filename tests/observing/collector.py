@@ -24,6 +24,7 @@ class Span:
     began_ns: int
     ended_ns: int
     failed: bool
+    tracestate: str = ""
     attributes: dict[str, Any] = field(default_factory=dict)
     resource: dict[str, Any] = field(default_factory=dict)
 
@@ -107,6 +108,7 @@ def _spans(request: Any) -> list[Span]:
             span.start_time_unix_nano,
             span.end_time_unix_nano,
             span.status.code == 2,
+            span.trace_state,
             _values(span.attributes),
             _values(of_process.resource.attributes),
         )

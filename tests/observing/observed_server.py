@@ -55,6 +55,19 @@ def stumble(*, ctx: TaskContext) -> str:
     return "done"
 
 
+@bb.tool(answer="hold", join="always")
+def shared(seconds: float) -> str:
+    """The same work for all who call it at one time."""
+    time.sleep(seconds)
+    return "done"
+
+
+@bb.tool(answer="handle", join="never")
+def write(chars: int) -> str:
+    """Write much, of which the caller is told when it is over."""
+    return "x" * chars
+
+
 @bb.tool(answer="hold")
 def traced(steps: int = 1) -> str:
     """Make spans of its own."""

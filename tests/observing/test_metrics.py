@@ -19,6 +19,7 @@ from backburner.mcp.serving.token_file import hash_token
 from tests.deployment import ROOT, Deployment
 from tests.mcp_server.harness import Peer, connect
 from tests.mcp_server.lasting import Lasting
+from tests.session_by_hand import Session
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +142,29 @@ async def test_what_waits_and_what_runs_and_which_calls_are_held_is_seen_as_it_i
         await held
     after = await scrape(address)
     assert after("backburner_held_calls") == 0
+
+
+async def test_calls_that_join_another_s_task_are_counted(address: str) -> None:
+    name = "backburner_joined_calls_total"
+    before = (await scrape(address))(name)
+    async with calling(address) as first, calling(address) as second, calling(address) as third:
+        peers = (first, second, third)
+        await asyncio.gather(*(peer.call("shared", {"seconds": 1.5}) for peer in peers))
+        await first.call("work", {"seconds": 0})
+    assert (await scrape(address))(name) - before == len(peers) - 1
+
+
+async def test_notifications_that_a_client_does_not_take_are_counted(address: str) -> None:
+    name = "backburner_notifications_dropped_total"
+    before = (await scrape(address))(name)
+    async with httpx2.AsyncClient(timeout=20) as http:
+        unread = Session(http, f"{address}/mcp")
+        await unread.open()
+        stream = await asyncio.to_thread(unread.open_a_stream_and_never_read_it)
+        with contextlib.closing(stream):
+            for number in range(4):  # it is told of each, until too much is on its way that it has not read
+                assert "task_id" in await unread.call(f"call-{number}", "write", chars=20_000)
+            await comes(address, before + 1, name)
 
 
 async def test_names_that_are_not_the_app_s_are_one_and_ids_and_owners_are_nowhere(

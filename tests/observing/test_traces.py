@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 
 SERVER = Path(__file__).with_name("observed_server.py")
 _SERVER_KIND, _INTERNAL = 2, 1
+#: What the caller's tracing system notes beside its trace, which all spans of it are to have.
+TRACESTATE = "vendor=of-the-caller,other=2"
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ class Caller:
 
     @property
     def meta(self) -> dict[str, str]:
-        return {"traceparent": f"00-{self.trace_id}-{self.span_id}-01"}
+        return {"traceparent": f"00-{self.trace_id}-{self.span_id}-01", "tracestate": TRACESTATE}
 
 
 async def called(url: str, *tools: str) -> tuple[list[Caller], list[dict[str, Any]]]:
@@ -80,6 +82,7 @@ async def test_one_trace_leads_from_the_caller_into_the_tool(
     assert is_under(attempt, call)
     assert is_under(step, attempt)
     assert (call.kind, attempt.kind) == (_SERVER_KIND, _INTERNAL)
+    assert {one.tracestate for one in (call, wait, attempt, step)} == {TRACESTATE}
     assert wait.began_ns <= wait.ended_ns <= attempt.ended_ns
     task_id = call.attributes["backburner.task.id"]
     assert attempt.attributes == {
@@ -138,6 +141,7 @@ async def test_a_tool_of_an_attached_server_is_in_the_trace_of_its_caller(
     assert is_under(spans["wait hold"], call)
     assert is_under(spans["execute_tool hold"], call)
     assert within.trace_id == caller.trace_id
+    assert {call.tracestate, attempt.tracestate, within.tracestate} == {TRACESTATE}
 
 
 async def test_a_collector_that_is_away_fails_no_task(tmp_path: Path) -> None:

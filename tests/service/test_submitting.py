@@ -75,6 +75,7 @@ def test_a_request_is_submitted_as_its_words_are(service: TaskService) -> None:
         "tags": ["x"],
         "resources": Resources(memory_mb=64),
         "traceparent": "00-aa-bb-01",
+        "tracestate": "vendor=1",
         "answers": {"colour": Answer("accept", {"name": "red"})},
         "caller": Caller("shop"),
         "meta": {"ticket": 7},

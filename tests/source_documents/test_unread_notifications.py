@@ -15,6 +15,7 @@ from mcp.client import Client
 from mcp.server.lowlevel import Server
 
 from backburner.mcp.outbox import Outbox, outbox_of
+from tests.session_by_hand import Session
 
 UPDATES = 5000
 #: So long a stream that nobody reads is waited for: a request that waited for one would take longer.
@@ -50,43 +51,11 @@ async def serving() -> AsyncIterator[str]:
         await task
 
 
-class Session:
-    """A session of 2025-11-25 over HTTP, by hand."""
-
-    def __init__(self, http: httpx2.AsyncClient, url: str) -> None:
-        self._http, self._url = http, url
-        self._headers = {
-            "accept": "application/json, text/event-stream",
-            "content-type": "application/json",
-            "mcp-protocol-version": "2025-11-25",
-        }
-
-    async def open(self) -> None:
-        info = {"name": "by hand", "version": "1"}
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info}
-        response = await self._post({"id": 0, "method": "initialize", "params": params})
-        self._headers["mcp-session-id"] = response.headers["mcp-session-id"]
-        await self._post({"method": "notifications/initialized"})
-
-    async def _post(self, message: dict[str, Any]) -> httpx2.Response:
-        return await self._http.post(self._url, headers=self._headers, json={"jsonrpc": "2.0", **message})
-
-    def open_a_stream_and_never_read_it(self) -> socket.socket:
-        host, port = self._url.split("/")[2].split(":")
-        stream = socket.create_connection((host, int(port)))
-        names = ("mcp-session-id", "mcp-protocol-version")
-        headers = "".join(f"{name}: {self._headers[name]}\r\n" for name in names)
-        request = f"GET /mcp HTTP/1.1\r\nHost: {host}:{port}\r\nAccept: text/event-stream\r\n{headers}\r\n"
-        stream.sendall(request.encode())
-        assert stream.recv(12) == b"HTTP/1.1 200"  # and not a byte more
-        return stream
-
-    async def call(self, name: str) -> float:
-        """How long a call takes."""
-        started = time.monotonic()
-        message = {"id": name, "method": "tools/call", "params": {"name": name, "arguments": {}}}
-        assert f'"text":"{name}"' in (await self._post(message)).text
-        return time.monotonic() - started
+async def timed(session: Session, name: str) -> float:
+    """How long a call takes."""
+    started = time.monotonic()
+    assert f'"text":"{name}"' in await session.call(name, name)
+    return time.monotonic() - started
 
 
 async def flood() -> tuple[list[float], list[float]]:
@@ -96,11 +65,11 @@ async def flood() -> tuple[list[float], list[float]]:
         await other.open()
         stream = await asyncio.to_thread(unread.open_a_stream_and_never_read_it)
         try:
-            await unread.call("flood")
+            await timed(unread, "flood")
             own, others = [], []
             for number in range(20):
-                own.append(await unread.call(f"own-{number}"))
-                others.append(await other.call(f"other-{number}"))
+                own.append(await timed(unread, f"own-{number}"))
+                others.append(await timed(other, f"other-{number}"))
             return own, others
         finally:
             stream.close()

@@ -46,9 +46,9 @@ def ask(ctx: TaskContext) -> str:
 
 
 @bb.tool(queue="cpu_heavy")
-def long_line(chars: int = 2_500_000) -> None:
+def long_line(chars: int = 2_500_000, text: str = "x") -> None:
     """Print one line that no page can hold, and one after it."""
-    print("x" * chars)
+    print((text * (chars // len(text) + 1))[:chars])
     print("after")
 
 

@@ -103,7 +103,7 @@ class Api:
 
 @dataclass(frozen=True)
 class Served:
-    """A server, and the folder that it has."""
+    """A server, and what it is made of."""
 
     address: str
     deployment: Deployment
@@ -111,6 +111,7 @@ class Served:
 
 @contextlib.contextmanager
 def served(folder: Path, **settings: str) -> Iterator[Served]:
+    """A server that has finished a task."""
     made = Deployment(folder, (PROGRAM,), {"supervisor__idle_exit_s": "0", **settings})
     with made, made.http() as server, contextlib.closing(Api(server.address, "alice")) as api:
         services.running.add(server.pid)
@@ -121,8 +122,8 @@ def served(folder: Path, **settings: str) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server that asks for tokens."""
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that asks for tokens."""
     folder = tmp_path_factory.mktemp("guarded")
     lines = [
         f"{name} {hash_token(f'token-of-{name}')} {scopes} owner={owner}\n"
@@ -130,7 +131,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     (folder / "tokens").write_text("".join(lines))
     with served(folder, http__auth__tokens=str(folder / "tokens")) as server:
-        yield server.address
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guarded(guarded_server: Served) -> str:
+    """The address of a server that asks for tokens."""
+    return guarded_server.address
 
 
 @pytest.fixture(scope="session")
@@ -142,6 +149,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def open_address(open_server: Served) -> str:
+    """The address of a server for whoever is on this host."""
     return open_server.address
 
 

@@ -24,7 +24,8 @@ from told import Told
 
 KEEPS, BROKER, RESULTS, PIPE = os.environ.setdefault("BENCHMARK_URL", sys.argv[1]).split()
 # On Redis, idle workers look less and less often, with its default only once a second.
-os.environ.setdefault("dramatiq_worker_timeout", "10")
+if BROKER.startswith("redis"):
+    os.environ.setdefault("dramatiq_worker_timeout", "10")
 
 broker: Any = (
     RedisBroker(url=BROKER)

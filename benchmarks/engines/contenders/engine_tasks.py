@@ -15,8 +15,6 @@ from backburner import Backburner
 
 ADDRESS = "BENCHMARK_URL"
 ENGINE, BROKER, STORE = os.environ.setdefault(ADDRESS, " ".join(sys.argv[1:2])).split()
-# As in bare_dramatiq.py.
-os.environ.setdefault("dramatiq_worker_timeout", "10")
 
 broker: dict[str, Any] = {} if ENGINE == "local" else {ENGINE: {"url": BROKER, "namespace": "engines"}}
 bb = Backburner(

@@ -13,7 +13,7 @@ from .completion import complete_tool
 from .exits import Exit, exit_of_state
 from .inputs import read_inputs
 from .output import print_json, say
-from .place import Place, learn_tools
+from .place import Place
 from .results import print_value, say_error
 from .verb import TaskId, verb
 from .watching import follow, view_for
@@ -64,6 +64,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner submit relax -i @inputs.json --tag project:screening --priority 5",
             "backburner submit relax -i @inputs.json --idempotency-key run-7 --json",
         ],
+        remote=True,
     )(submit)
     verb(
         app,
@@ -73,6 +74,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner call add a=1 b:=2 --json -t lab.py",
             "echo '{\"a\": 1}' | backburner call add -i - --timeout 5m",
         ],
+        remote=True,
     )(call)
     verb(
         app,
@@ -182,9 +184,7 @@ def _request(
     from ..task_request import TaskRequest
     from ..times import duration_s
 
-    assert place.app is not None, "these verbs need an app"
-    learn_tools(place.app)
-    schema = place.app.tools.get(tool).input_schema
+    schema = place.operator.input_schema(tool)
     max_runtime_s = None if max_runtime is None else duration_s(max_runtime, "max_runtime")
     return TaskRequest(
         tool,

@@ -18,11 +18,9 @@ from ..engines.local import Standing
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
-from .clients import clients_of
 from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
-from .overview import queues_of
 from .place import Place, Where, learn_tools, open_place
 from .webhooks import is_late, troubled_endpoints
 
@@ -331,7 +329,7 @@ def _leases(place: Place) -> Iterator[Finding]:
 def _queues(place: Place) -> Iterator[Finding]:
     fine = True
     anybody = bool(live_workers(place))
-    for queue in queues_of(place):
+    for queue in place.operator.queues():
         name, queued, longest = queue["queue"], queue["queued"], queue["max_length"]
         if longest and queued >= _NEARLY_FULL * longest:
             fine = False
@@ -376,7 +374,7 @@ def _webhooks(place: Place) -> Iterator[Finding]:
 
 def _clients(place: Place) -> Iterator[Finding]:
     """Whose learned limit is so short that most of its calls are answered by a handle, or set too long."""
-    for one in clients_of(place):
+    for one in place.operator.clients():
         held_s = one["held_s"]
         who = f"{one['name']} {one['version']} over {one['transport']}"
         gave_up = f"{who} gave up on a call after {span(one['gave_up_after_s'])}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
             "backburner clients --json | jq '.clients[].wall_s'",
             "backburner clients reset my-host",
         ],
+        remote=True,
     )(clients)
 
 
@@ -53,17 +54,8 @@ def clients(
         _show(place)
 
 
-def clients_of(place: Place) -> list[dict[str, Any]]:
-    """The clients that gave up on calls in a place, as `client_records` has them."""
-    if not place.store.time_outs():
-        return []
-    from ..web.reading import client_records  # which takes its time
-
-    return client_records(place.store, place.settings)
-
-
 def _show(place: Place) -> None:
-    found = clients_of(place)
+    found = place.operator.clients()
     if place.as_json:
         print_json({"clients": found})
         return
@@ -88,7 +80,7 @@ def _show(place: Place) -> None:
 
 
 def _reset(place: Place, name: str | None) -> None:
-    gone = place.store.forget_time_outs(name)
+    gone = place.operator.forget_clients(name)
     if place.as_json:
         print_json({"forgotten": gone})
     elif gone:

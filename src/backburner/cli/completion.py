@@ -28,13 +28,9 @@ def complete_tool(ctx: Any, incomplete: str) -> list[tuple[str, str]]:
     """The names of the app's tools."""
 
     def find(place: Place) -> Iterator[tuple[str, str]]:
-        from .place import learn_tools
-
-        if place.app is not None:
-            learn_tools(place.app)
-            for spec in place.app.tools:
-                if spec.name.startswith(incomplete):
-                    yield spec.name, spec.description.partition("\n")[0]
+        for one in place.operator.tools():
+            if one["tool_name"].startswith(incomplete):
+                yield one["tool_name"], one["description"].partition("\n")[0]
 
     return _look(ctx, find)
 
@@ -48,12 +44,8 @@ def _look(ctx: Any, find: Callable[[Place], Iterator[tuple[str, str]]]) -> list[
     from ..terminal_text import printable
     from .place import Where, opened
 
-    given = ctx.params
-    where = Where(
-        given.get("target"), given.get("store"), None if given.get("all_owners") else given.get("owner")
-    )
     try:
-        with opened(where) as place:
+        with opened(Where.of(ctx.params)) as place:
             return [(word, printable(text)) for word, text in find(place)]
     except Exception:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from .. import errors
+from .. import client_errors, errors
 from ..lifecycle import State
 
 
@@ -26,7 +26,7 @@ MEANINGS = {
     Exit.TASK_FAILED: "the task failed, timed out or was cancelled; of `status`: there is no supervisor",
     Exit.USAGE: "the command is not right: an unknown option or tool, inputs that do not fit",
     Exit.NOT_FOUND: "there is no such task, artifact or token, or it is not yours",
-    Exit.TROUBLE: "trouble with the store, the artifact storage, the engine or a queue that is full",
+    Exit.TROUBLE: "trouble with the store, the server, the artifact storage, the engine or a full queue",
     Exit.UNFINISHED: "the time is over and the task is not finished; it goes on",
     Exit.INTERRUPTED: "Ctrl-C; tasks go on",
 }
@@ -34,9 +34,13 @@ MEANINGS = {
 _KINDS: tuple[tuple[Exit, tuple[type[errors.BackburnerError], ...]], ...] = (
     (Exit.NOT_FOUND, (errors.TaskNotFound, errors.ArtifactNotFound, errors.UnknownToken)),
     (Exit.UNFINISHED, (errors.NotFinished,)),
+    (Exit.USAGE, (client_errors.NotAuthorized,)),
     (
         Exit.TROUBLE,
-        (errors.StoreError, errors.ArtifactStorageError, errors.EngineError, errors.QueueFull),
+        (
+            *(errors.StoreError, errors.ArtifactStorageError, errors.EngineError, errors.QueueFull),
+            client_errors.ConnectionLost,
+        ),
     ),
 )
 

@@ -9,7 +9,7 @@ import typer
 
 from ..lifecycle import State
 from ..records import status_record
-from ..short_names import owner_name, short_id
+from ..short_names import owner_name
 from ..terminal_text import printable
 from .live_picture import show_live
 from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
@@ -111,7 +111,7 @@ def _table(place: Place, statuses: Sequence[TaskStatus]) -> RenderableType:
 
 def shown_id(place: Place, task_id: str) -> str:
     """An id as a list has it: where it would leave no room for the rest, shortened to what still works."""
-    return task_id if stdout().width >= _ROOM_FOR_WHOLE_IDS else short_id(place.store, task_id)
+    return task_id if stdout().width >= _ROOM_FOR_WHOLE_IDS else place.short_id(task_id)
 
 
 def progress_words(status: TaskStatus) -> str:

@@ -95,8 +95,10 @@ class Printer:
             return
         when = times.moment(line.ts).astimezone().strftime("%H:%M:%S.%f")[:-3]
         for one in log_cells(line):
-            stdout().print(
-                cell(f"{when} ", "dim").append_text(one) if self._timestamps else one, soft_wrap=True
-            )
+            shown = cell(f"{when} ", "dim").append_text(one) if self._timestamps else one
+            if stdout().is_terminal:
+                stdout().print(shown, soft_wrap=True)
+            else:  # rich would write the same, and takes minutes for what may be in a log
+                print(shown.plain, flush=True)
 
     def update(self, status: TaskStatus) -> None: ...

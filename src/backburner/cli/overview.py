@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from statistics import median, quantiles
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from ..lifecycle import State
-from ..records import queue_records, record, tool_record
 from ..terminal_text import printable
+from ..times import from_iso
 from .listing import shown_id
-from .live_workers import live_workers
 from .output import age, cell, print_json, say, show, span, state_cell, table
-from .place import Place, learn_tools
+from .place import Place
 from .verb import verb
-
-if TYPE_CHECKING:
-    from ..task import Worker
-
-_LATEST = 500
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,17 +21,20 @@ def add_to(app: typer.Typer) -> None:
         panel="Looking after a store",
         without=("owner", "all_owners"),
         examples=["backburner queues -t lab.py", "backburner queues --json"],
+        remote=True,
     )(queues)
     verb(
         app,
         panel="Looking after a store",
         without=("owner", "all_owners"),
         examples=["backburner workers --store postgresql://db/tasks"],
+        remote=True,
     )(workers)
     verb(
         app,
         panel="Looking after a store",
         examples=["backburner stats -t lab.py", "backburner stats --all-owners --json | jq .states"],
+        remote=True,
     )(stats)
     verb(
         app,
@@ -46,12 +42,8 @@ def add_to(app: typer.Typer) -> None:
         tools=True,
         without=("owner", "all_owners"),
         examples=["backburner tools -t lab.py", "backburner tools --json | jq '.tools[].input_schema'"],
+        remote=True,
     )(tools)
-
-
-def queues_of(place: Place) -> list[dict[str, Any]]:
-    """The queues of a place, as `queue_records` has them."""
-    return queue_records(place.store, place.settings, live_workers(place))
 
 
 def queues(place: Place) -> None:
@@ -59,7 +51,7 @@ def queues(place: Place) -> None:
 
     Nothing of a queue that is paused begins until it is resumed; see `pause`.
     """
-    found = queues_of(place)
+    found = place.operator.queues()
     if place.as_json:
         print_json({"queues": found})
         return
@@ -83,58 +75,50 @@ def workers(place: Place) -> None:
 
     Those of a queue that have no process now, since there is nothing to do, share a line.
     """
-    found = place.store.workers()
-    live = {worker.worker_id for worker in live_workers(place)}
+    found = place.operator.workers()
     if place.as_json:
-        print_json({"workers": [{**record(one), "alive": one.worker_id in live} for one in found]})
+        print_json({"workers": found})
         return
     if not found:
         say("No workers. They start with the first task, or with `backburner worker`.")
         return
     rows = [
         [
-            one.worker_id if not others else f"{1 + len(others)} workers",
-            one.host,
-            one.queue,
-            cell(one.state) if one.worker_id in live else cell("lost", "red"),
-            one.pid,
-            f"{age(one.last_heartbeat)} ago",
-            None if one.current_task_id is None else shown_id(place, one.current_task_id),
+            one["worker_id"] if not others else f"{1 + len(others)} workers",
+            one["host"],
+            one["queue"],
+            cell(one["state"]) if one["alive"] else cell("lost", "red"),
+            one["pid"],
+            None if one["last_heartbeat"] is None else f"{age(from_iso(one['last_heartbeat']))} ago",
+            None if one["current_task_id"] is None else shown_id(place, one["current_task_id"]),
         ]
-        for one, *others in _alike(found, live)
+        for one, *others in _alike(found)
     ]
     columns = ["WORKER", "HOST", "QUEUE", "STATE", "PID", "HEARD", "TASK"]
     show(table(columns, rows, whole=("WORKER", "STATE", "TASK")))
 
 
-def _alike(found: list[Worker], live: set[str]) -> list[list[Worker]]:
+def _alike(found: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Each worker by itself, but those together that only stand by: they have no process."""
-    groups: dict[tuple[str, ...], list[Worker]] = {}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in found:
-        stands_by = one.pid is None and one.current_task_id is None and one.worker_id in live
-        key = (one.supervisor_id, one.queue) if stands_by else (one.worker_id,)
+        stands_by = one["pid"] is None and one["current_task_id"] is None and one["alive"]
+        key = (one["supervisor_id"] or "", one["queue"], one["state"]) if stands_by else (one["worker_id"],)
         groups.setdefault(key, []).append(one)
     return list(groups.values())
 
 
 def stats(place: Place) -> None:
     """Count the tasks in each state, and show how long each tool's latest successes took."""
-    counted = place.store.count_states(place.owner)
-    latest = place.service.list(owner=place.owner, limit=_LATEST).tasks
-    known = {task.tool_name for task in latest}
-    runtimes = [found for name in sorted(known) if (found := _runtimes(place, name)) is not None]
+    states, runtimes = place.operator.states(place.owner), place.operator.runtimes(place.owner)
     if place.as_json:
-        states = {str(state): counted.get(state, 0) for state in State}
         print_json({"states": states, "tools": runtimes})
         return
-    if not counted:
+    if not any(states.values()):
         say("No tasks.")
         return
-    show(
-        table(
-            ["STATE", "TASKS"], [[state_cell(state), counted[state]] for state in State if counted.get(state)]
-        )
-    )
+    rows = [[state_cell(State(state)), count] for state, count in states.items() if count]
+    show(table(["STATE", "TASKS"], rows))
     if runtimes:
         rows = [
             [one["tool_name"], one["runs"], span(one["median_s"]), span(one["p95_s"])] for one in runtimes
@@ -142,19 +126,9 @@ def stats(place: Place) -> None:
         show("", table(["TOOL", "LATEST RUNS", "MEDIAN", "95%"], rows))
 
 
-def _runtimes(place: Place, tool_name: str) -> dict[str, Any] | None:
-    took = [run.seconds for run in place.store.runtimes(tool_name)]
-    if not took:
-        return None
-    slow = took[0] if len(took) == 1 else quantiles(took, n=100, method="inclusive")[94]
-    return {"tool_name": tool_name, "runs": len(took), "median_s": median(took), "p95_s": slow}
-
-
 def tools(place: Place) -> None:
     """List the slow tools of an app, with their inputs."""
-    assert place.app is not None, "this verb needs an app"
-    learn_tools(place.app)
-    found = [tool_record(spec, place.settings) for spec in place.app.tools]
+    found = place.operator.tools()
     if place.as_json:
         print_json({"tools": found})
         return

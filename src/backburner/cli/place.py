@@ -1,7 +1,7 @@
 """Where a verb looks: a store, an app with its store, or a server elsewhere.
 
-`open_place` is the only function that knows the kinds. Whatever has the verbs of TaskService can
-stand behind a Place, so a server is a client with those verbs (`web/remote.py`) and a line there.
+`open_place` is the only function that knows the kinds. A verb asks its Place for tasks (`service`, `store`,
+`artifacts`) and for what is beside them (`operator`); a RemotePlace asks a server in its stead.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..config import without_password
 from ..folders import tasks_folder
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ..config import Settings
     from ..service import TaskService
     from ..store import Store
+    from ..task import Task
+    from .operator import Operator
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,25 @@ class Where:
             parts.append(f" --owner {shlex.quote(self.owner)}")
         return "".join(parts)
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Where:
+        """What the options say, of which a verb may go without some."""
+        return cls(
+            target=given.get("target"),
+            store=given.get("store"),
+            owner=None if given.get("all_owners") else given.get("owner", LOCAL_OWNER),
+            as_json=given.get("as_json", False),
+            server=given.get("server"),
+            token=given.get("token"),
+        )
+
 
 @dataclass
 class Place:
-    """An open place. `app` is None where only a store was named; then no tools are known."""
+    """An open place: a store here, or as a RemotePlace, a server elsewhere.
+
+    `app` is None where only a store was named; then no tools are known.
+    """
 
     where: Where
     settings: Settings
@@ -71,8 +88,6 @@ class Place:
         from ..short_names import whole_owner
 
         named = self.where.owner
-        if self.is_remote:  # the server knows whose token it is, and whom a name means
-            return None if named == LOCAL_OWNER else named
         if named in (None, LOCAL_OWNER):
             return named
         tokens = TokenFile.of(self.settings, self.data_dir)
@@ -84,10 +99,16 @@ class Place:
 
         return whole_id(self.store, text, self.owner)
 
+    def short_id(self, task_id: str) -> str:
+        """A beginning of an id that names the task."""
+        from ..short_names import short_id
+
+        return short_id(self.store, task_id)
+
     @property
-    def is_remote(self) -> bool:
-        """Whether it is a server elsewhere, which has neither its files nor its settings here."""
-        return self.where.server is not None
+    def name(self) -> str:
+        """What to call it: nothing secret is in it."""
+        return without_password(self.settings.store)
 
     @property
     def as_json(self) -> bool:
@@ -114,14 +135,31 @@ class Place:
     @cached_property
     def artifacts(self) -> ArtifactStore:
         """Where the files are that tasks have made. Raises ConfigError."""
-        if self.is_remote:
-            from ..web.remote import RemoteFiles
-
-            remote: Any = RemoteFiles(cast("Any", self.service))
-            return cast("ArtifactStore", remote)
         from ..artifacts import open_artifacts
 
         return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
+
+    @cached_property
+    def operator(self) -> Operator:
+        """For what is beside tasks."""
+        from .operator import LocalOperator
+
+        return LocalOperator(self)
+
+    def shown_inputs(self, task: Task) -> dict[str, Any] | None:
+        """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
+        if not task.inputs:
+            return task.inputs
+        if self.app is None or task.tool_name not in self.app.tools:
+            return None
+        return self.app.tools.get(task.tool_name).masked(task.inputs)
+
+    def say_if_nobody_works(self, task: Task) -> None:
+        """Tell the user when a task will wait until somebody starts a worker; an app starts one itself."""
+        from .live_workers import say_if_nobody_works
+
+        if self.app is None:
+            say_if_nobody_works(self, task.target)
 
     def close(self) -> None:
         if self.app is not None:
@@ -211,14 +249,13 @@ def _open_server(where: Where, server: str, settings: Settings) -> Place:
     """A server elsewhere. It is reached with the first question."""
     import typer
 
-    from ..web.remote import RemoteService
+    from .remote_place import open_server
 
     if where.target or where.store:
         raise typer.BadParameter("name a server, or an app or a store; not both")
     if not server.startswith(("http://", "https://")):
         raise typer.BadParameter("write the server as in --server https://lab.example")
-    remote: Any = RemoteService(server, where.token)
-    return Place(where, settings, remote, Path())
+    return open_server(where, server, settings)
 
 
 def _open_app(where: Where, target: str) -> Place:

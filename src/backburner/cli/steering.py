@@ -14,7 +14,6 @@ from ..records import status_record
 from ..terminal_text import printable
 from .completion import complete_task_id
 from .filters import every_task
-from .live_workers import say_if_nobody_works
 from .output import age, cell, print_json, say, show, state_cell, table
 from .place import Place
 from .verb import verb
@@ -110,8 +109,7 @@ def retry(
             show(_sentence(status))
     if status is None or place.as_json:
         return
-    if place.app is None and not place.is_remote:
-        say_if_nobody_works(place, status.task.target)
+    place.say_if_nobody_works(status.task)
     if one:
         say(f"watch it with: {place.command('watch', status.task_id)}")
 

@@ -24,7 +24,6 @@ from .output import (
     table,
     took_s,
 )
-from .overview import queues_of
 from .place import Place
 from .verb import verb
 
@@ -69,7 +68,7 @@ def status(place: Place) -> None:
     found = supervision(place)
     standing, running, asking = found.standing, list(leased_tasks(place)), list(asking_tasks(place))
     retired = [{"pid": one.get("pid"), "version": one.get("version")} for one in _lock(place).retired()]
-    queues = [one for one in queues_of(place) if one["queued"] or one["running"] or one["workers"]]
+    queues = [one for one in place.operator.queues() if one["queued"] or one["running"] or one["workers"]]
     if place.as_json:
         shown = {
             "supervisor": {**record(standing), "trouble": found.trouble and str(found.trouble)},

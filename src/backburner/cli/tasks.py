@@ -16,7 +16,6 @@ from .watching import question_hints
 
 if TYPE_CHECKING:
     from ..service import TaskStatus
-    from ..task import Task
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,7 +42,7 @@ def show_task(
     task = status.task
     attempts, events = place.store.attempts(task_id), place.store.events(task_id)
     artifacts = place.store.artifacts(task_id)
-    given = _shown_inputs(place, task, raw=inputs)
+    given = task.inputs if inputs else place.shown_inputs(task)
     if place.as_json:
         history = {"attempts": record(attempts), "events": record(events), "artifacts": record(artifacts)}
         print_json({**status_record(status), "inputs": given, **history})
@@ -67,15 +66,6 @@ def show_task(
         show("", cell("Error", "bold"), printable(task.error.details, lines=True))
     for hint in question_hints(place, status):
         say(hint, "magenta")
-
-
-def _shown_inputs(place: Place, task: Task, *, raw: bool) -> Any:
-    """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
-    if raw or place.is_remote or not task.inputs:  # a server shows no secret
-        return task.inputs
-    if place.app is None or task.tool_name not in place.app.tools:
-        return None
-    return place.app.tools.get(task.tool_name).masked(task.inputs)
 
 
 def _inputs_cell(given: Any) -> Any:

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..config import without_password
 from ..lifecycle import LEASED, TERMINAL, State
-from ..records import queue_records, record, status_record
+from ..records import status_record
 from ..terminal_text import printable
 from .listing import progress_words, shown_id
 from .live_picture import show_live
-from .live_workers import supervision
 from .output import age, cell, print_json, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .verb import verb
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from ..health import Supervision
     from ..service import TaskStatus
 
 _ACTIVE = frozenset(State) - TERMINAL
@@ -43,6 +40,7 @@ def add_to(app: typer.Typer) -> None:
         app,
         panel="Looking after a store",
         examples=["backburner top -t lab.py", "backburner top --all-owners", "backburner top --json"],
+        remote=True,
     )(top)
 
 
@@ -96,18 +94,19 @@ class Ended:
 class Seen:
     """What there is at one moment."""
 
-    states: Mapping[State, int]
+    states: Mapping[str, int]
     queues: Sequence[Mapping[str, Any]]
-    found: Supervision
+    supervisor: Mapping[str, Any]
+    workers: Sequence[Mapping[str, Any]]
     active: Sequence[TaskStatus]
     latest: Sequence[TaskStatus]
 
     def record(self) -> dict[str, Any]:
         return {
-            "supervisor": record(self.found.standing),
-            "states": {str(state): self.states.get(state, 0) for state in State},
-            "queues": list(self.queues),
-            "workers": record(self.found.live),
+            "supervisor": self.supervisor,
+            "states": self.states,
+            "queues": self.queues,
+            "workers": [one for one in self.workers if one["alive"]],
             "active": [status_record(one) for one in self.active],
             "latest": [status_record(one) for one in self.latest],
         }
@@ -120,11 +119,11 @@ def _seen(place: Place) -> Seen:
         )
         return [place.service.view(task) for task in page.tasks]
 
-    found = supervision(place)
     return Seen(
-        place.store.count_states(place.owner),
-        queue_records(place.store, place.settings, found.live),
-        found,
+        place.operator.states(place.owner),
+        place.operator.queues(),
+        place.operator.supervisor(),
+        place.operator.workers(),
         # Who runs first, then who comes next.
         [
             *listed(LEASED, _LATEST, oldest_first=True),
@@ -151,11 +150,10 @@ def _picture(place: Place, seen: Seen, ended: Ended, height: int | None) -> Rend
 
 
 def _headline(place: Place, seen: Seen) -> Text:
-    standing = seen.found.standing
-    who = cell(f"supervisor {standing.state}", "green" if standing.is_well else "yellow")
-    if seen.found.trouble is not None:
-        who = cell(seen.found.trouble, "red")
-    line = cell("backburner ", "bold").append(printable(without_password(place.settings.store)))
+    who = cell(f"supervisor {seen.supervisor['state']}", "green")
+    if seen.supervisor["trouble"] is not None:
+        who = cell(seen.supervisor["trouble"], "red")
+    line = cell("backburner ", "bold").append(printable(place.name))
     line.append(time.strftime("  %H:%M:%S  "), "dim").append_text(who)
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

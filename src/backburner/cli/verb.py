@@ -60,14 +60,14 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     ),
 }
 
-#: Of verbs that can be about tasks of a server elsewhere.
+#: Of verbs that work at a server elsewhere, too.
 _REMOTE: dict[str, tuple[Any, Any]] = {
     "server": (
         Annotated[
             str | None,
             typer.Option(
                 metavar="URL",
-                help="A server elsewhere: its tasks, through its API",
+                help="A server elsewhere, through its API",
                 rich_help_panel=PANEL,
             ),
         ],
@@ -86,6 +86,13 @@ _REMOTE: dict[str, tuple[Any, Any]] = {
         None,
     ),
 }
+
+#: Of the others: they say so, and not that there is no such option.
+_REFUSED: dict[str, tuple[Any, Any]] = {
+    "server": (Annotated[str | None, typer.Option("--server", hidden=True)], None),
+    "token": (Annotated[str | None, typer.Option("--token", hidden=True)], None),
+}
+_NOT_THERE = "this verb is for the machine that the server runs on: run it there, without --server"
 
 #: The parameters of verbs that take task ids.
 _IDS = ("task_id", "task_ids", "parent")
@@ -112,14 +119,16 @@ def verb(
     A first parameter `place` gets the open Place; `where` gets what the options say, unopened.
     The second of a `filtered` verb, `chosen`, gets what `TaskService.list` takes.
     A verb without `owner` is the operator's. Parameters in `_IDS` get whole task ids.
-    `tools` and `create` are for `open_place`. One that is `remote` works for a server elsewhere, too.
+    `tools` and `create` are for `open_place`. One that is `remote` works at a server elsewhere, too; others
+    refuse to.
     The examples are part of the verb's help.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         first, *own = inspect.signature(function, eval_str=True).parameters.values()
         own = [one for one in own if one.name != "chosen"]
-        common = {**_COMMON, **(_REMOTE if remote else {})}
+        refused = {} if {"server", "token"} & {one.name for one in own} else _REFUSED  # one may have its own
+        common = {**_COMMON, **(_REMOTE if remote else refused)}
         choosing = [key for key in OPTIONS if filtered and key not in without]
         shared = [
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -130,7 +139,9 @@ def verb(
         def run(**given: Any) -> None:
             # What a verb goes without, it may have as an argument of its own.
             chosen = {key: given.pop(key) for key in common if key not in without}
-            where = _where(chosen)
+            where = Where.of(chosen)
+            if where.server and not remote:
+                raise typer.BadParameter(_NOT_THERE)
             if first.name == "where":
                 function(where, **given)
                 return
@@ -149,18 +160,6 @@ def verb(
         return function
 
     return add
-
-
-def _where(chosen: dict[str, Any]) -> Where:
-    """What the common options say, of which a verb may go without some."""
-    return Where(
-        target=chosen.get("target"),
-        store=chosen.get("store"),
-        owner=None if chosen.get("all_owners") else chosen.get("owner", LOCAL_OWNER),
-        as_json=chosen.get("as_json", False),
-        server=chosen.get("server"),
-        token=chosen.get("token"),
-    )
 
 
 def _whole(place: Place, key: str, value: Any) -> Any:

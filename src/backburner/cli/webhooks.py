@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..times import from_iso
 from .output import cell, moment, print_json, say, show, table
 from .place import Place
 from .verb import verb
@@ -23,32 +24,33 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True, rich_markup_mode="rich", help="See whom a task's end could not be told to."
     )
     examples = ["backburner webhooks list -t lab.py", "backburner webhooks list --all-owners --json"]
-    verb(group, "list", examples=examples)(list_deliveries)
+    verb(group, "list", examples=examples, remote=True)(list_deliveries)
     verb(
         group,
         "retry",
         examples=["backburner webhooks retry -t lab.py", "backburner webhooks retry msg_4f1c… -t lab.py"],
+        remote=True,
     )(retry)
     app.add_typer(group, name="webhooks", rich_help_panel="Looking after a store")
 
 
 def list_deliveries(place: Place) -> None:
     """List what endpoints were not told yet, and what was given up; what arrived is in the task's trail."""
-    found = place.store.deliveries(place.owner)
+    found = place.operator.webhooks(place.owner)
     if place.as_json:
-        print_json({"deliveries": [_record(one) for one in found]})
+        print_json({"deliveries": found})
         return
     if not found:
         say("Every endpoint was told of what it is to know.")
         return
     rows = [
         [
-            one.delivery_id,
-            one.task_id,
-            one.endpoint,
-            str(one.attempts),
-            cell("given up", "red") if one.due_at is None else moment(one.due_at),
-            one.last_error,
+            one["webhook_id"],
+            one["task_id"],
+            one["endpoint"],
+            one["attempts"],
+            cell("given up", "red") if one["given_up"] else moment(from_iso(one["next_at"])),
+            one["last_error"],
         ]
         for one in found
     ]
@@ -65,9 +67,9 @@ def retry(
     ] = None,
 ) -> None:
     """Have messages sent again, as if they had never been tried."""
-    given_up = [one.delivery_id for one in place.store.deliveries(place.owner) if one.due_at is None]
-    wanted = webhooks or given_up
-    again = [one for one in wanted if place.store.retry_delivery(one, place.owner)]
+    known = place.operator.webhooks(place.owner)
+    wanted = webhooks or [one["webhook_id"] for one in known if one["given_up"]]
+    again = [one for one in wanted if place.operator.retry_webhook(one, place.owner)]
     if place.as_json:
         print_json({"retried": again})
         return
@@ -97,19 +99,3 @@ def troubled_endpoints(place: Place) -> list[TroubledEndpoint]:
 def is_late(delivery: Delivery, now_ms: int) -> bool:
     """Whether a message is overdue that a sender would have tried long ago."""
     return delivery.due_at is not None and delivery.due_at < now_ms - _LATE_MS
-
-
-def _record(one: Delivery) -> dict[str, Any]:
-    from ..times import iso
-
-    return {
-        "webhook_id": one.delivery_id,
-        "task_id": one.task_id,
-        "owner": one.owner,
-        "endpoint": one.endpoint,
-        "attempts": one.attempts,
-        "created_at": iso(one.created_at),
-        "next_at": iso(one.due_at),
-        "given_up": one.due_at is None,
-        "last_error": one.last_error,
-    }

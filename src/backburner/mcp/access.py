@@ -18,7 +18,7 @@ from ..service import TaskResult, TaskService, TaskStatus
 from ..task import Answer, Task, TaskHead
 from ..task_request import TaskRequest
 from ..tools import ToolSpec
-from .call_spans import became, traceparent_for
+from .call_spans import became, traceparent_for, tracestate_for
 from .kept_request import kept_request
 from .links import Links
 from .open_calls import NEW, OpenCalls
@@ -34,6 +34,7 @@ from .request import (
     owner_of_request,
     request_meta,
     traceparent_of_request,
+    tracestate_of_request,
 )
 from .sdk import stream_of
 from .showing import CLIENT, Showing, most_bytes, most_tokens
@@ -117,6 +118,7 @@ class TaskAccess:
             ttl_s=ttl_s,
             external_id=external_id,
             traceparent=traceparent_for(ctx) if is_traced() else traceparent_of_request(ctx),
+            tracestate=tracestate_for(ctx) if is_traced() else tracestate_of_request(ctx),
             answers=answers or {},
             caller=caller_of_request(),
             meta=self._kept(ctx, spec),

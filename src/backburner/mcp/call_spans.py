@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
-from ..tracing import EXECUTE_TOOL, OPERATION, TASK_ID, TOOL, context_of, traceparent_of
-from .request import RequestContext, traceparent_of_request
+from ..tracing import EXECUTE_TOOL, OPERATION, TASK_ID, TOOL, context_of, traceparent_of, tracestate_of
+from .request import RequestContext, kept_tracestate, traceparent_of_request, tracestate_of_request
 
 _TRACER = trace.get_tracer("backburner")
 
@@ -26,7 +26,7 @@ def call_span(ctx: RequestContext, tool_name: str) -> Iterator[None]:
     with _TRACER.start_as_current_span(
         f"{ctx.method} {tool_name}",
         kind=SpanKind.SERVER,
-        context=None if named is None else context_of(named),
+        context=None if named is None else context_of(named, tracestate_of_request(ctx)),
         attributes=attributes,
     ):
         yield
@@ -35,6 +35,12 @@ def call_span(ctx: RequestContext, tool_name: str) -> Iterator[None]:
 def traceparent_for(ctx: RequestContext) -> str | None:
     """Of the span that the call is answered in; where there is none, as the caller gave it."""
     return traceparent_of(trace.get_current_span()) or traceparent_of_request(ctx)
+
+
+def tracestate_for(ctx: RequestContext) -> str | None:
+    """As `traceparent_for`, of what is noted beside it."""
+    span = trace.get_current_span()
+    return kept_tracestate(tracestate_of(span)) if traceparent_of(span) else tracestate_of_request(ctx)
 
 
 def became(task_id: str) -> None:

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from .. import json_text
 from ..short_names import owner_of
 from ..task import LOCAL_OWNER, Caller
+from ..task_request import MAX_TRACESTATE_CHARS
 
 RequestContext = ServerRequestContext[Any, Any]
 
@@ -87,6 +88,19 @@ def traceparent_of_request(ctx: RequestContext) -> str | None:
     """As the caller gave it."""
     traceparent = request_meta(ctx).get("traceparent")
     return traceparent if isinstance(traceparent, str) and traceparent else None
+
+
+def tracestate_of_request(ctx: RequestContext) -> str | None:
+    """As the caller gave it; it means nothing without a traceparent."""
+    return (
+        None if traceparent_of_request(ctx) is None else kept_tracestate(request_meta(ctx).get("tracestate"))
+    )
+
+
+def kept_tracestate(given: Any) -> str | None:
+    """It, if it can be one and is not too long; else it is dropped, as W3C says."""
+    fits = isinstance(given, str) and given.isascii() and given.isprintable()
+    return given if fits and 0 < len(given) <= MAX_TRACESTATE_CHARS else None
 
 
 def is_traced() -> bool:

@@ -83,7 +83,8 @@ def _sparse(record: Resources | Retry) -> str:
 # that a process of an earlier release that is still at work on the store reads a task right, and its tasks
 # are read right here.
 
-_KEYS = ("isolation", "result", "answers", "caller", "backburner:launch")
+_TRACESTATE = "backburner:tracestate"
+_KEYS = ("isolation", "result", "answers", "caller", "backburner:launch", _TRACESTATE)
 #: Where the caller's own keys are that are named like one of these, or like this.
 _ASIDE = "own"
 
@@ -105,7 +106,7 @@ def _plain(isolation: Isolation, result_kind: ResultKind, launch: str) -> str:
 
 
 def _meta_json(new: NewTask) -> str:
-    if not (new.meta or new.answers or new.caller):
+    if not (new.meta or new.answers or new.caller or new.tracestate):
         return _plain(new.isolation, new.result_kind, new.launch)
     kept = dict(new.meta)
     if aside := {key: kept.pop(key) for key in (*_KEYS, _ASIDE) if key in kept}:
@@ -115,6 +116,8 @@ def _meta_json(new: NewTask) -> str:
         kept["answers"] = {key: answer.to_dict() for key, answer in new.answers.items()}
     if new.caller is not None:
         kept["caller"] = new.caller.to_dict()
+    if new.tracestate is not None:
+        kept[_TRACESTATE] = new.tracestate
     return encode(kept)
 
 
@@ -134,6 +137,7 @@ def _said(text: str) -> dict[str, Any]:
             "result_kind": "call_tool_result" if kept.get("result") == "mcp" else "value",
             "answers": {key: Answer.from_dict(answer) for key, answer in answers.items()},
             "caller": None if caller is None else Caller.from_dict(caller),
+            "tracestate": kept.get(_TRACESTATE),
             "meta": {**own, **kept.get(_ASIDE, {})},
         }
     except (AttributeError, KeyError, TypeError):

@@ -29,6 +29,11 @@ class Access:
         return None if self.role.sees_all else self.principal
 
     @property
+    def sees_machines(self) -> bool:
+        """Whether hosts and processes are told of. Where there are no tokens, who asks is on the host."""
+        return self.role.sees_all or self.is_local
+
+    @property
     def steers_queues(self) -> bool:
         """Queues are everyone's. Where there are no tokens, there is nobody else."""
         return self.role.operates and (self.role.sees_all or self.is_local)
@@ -46,8 +51,12 @@ class Access:
             raise NotPermitted(role=self.role, what="change anything")
 
     def must_steer_queues(self) -> None:
+        self.must_steer_all("pause or resume queues, which are everyone's")
+
+    def must_steer_all(self, what: str) -> None:
+        """For what is everyone's, as queues are."""
         if not self.steers_queues:
-            raise NotPermitted(role=self.role, what="pause or resume queues, which are everyone's")
+            raise NotPermitted(role=self.role, what=what)
 
 
 def access_of_request(*, tokens: bool) -> Access:

@@ -10,23 +10,40 @@ from ..client_time_outs import ClientTimeOut
 from ..config import Settings
 from ..errors import ArtifactNotFound
 from ..health import supervision_of
-from ..lifecycle import State
 from ..mcp.links import Links
 from ..mcp.patience import by_client, limits, transport_of
 from ..mcp.showing import Client
-from ..records import contents_of, queue_records, record, result_record, status_record, tool_record
+from ..records import (
+    contents_of,
+    delivery_record,
+    queue_records,
+    record,
+    result_record,
+    state_record,
+    status_record,
+    supervisor_record,
+    tool_record,
+    worker_records,
+)
 from ..result_parts import large_result
-from ..service import TaskStatus
+from ..runtimes import runtimes
+from ..service import LogPage, TaskStatus
 from ..short_names import whole_id
 from ..store import Store
-from ..task import Artifact, InputRequest, Task
+from ..task import Artifact, InputRequest, LogLine, Task
+from ..task_request import log_cursor
 from ..times import iso
 from .access import Access
 from .spans import statistics
 
 #: So many characters of a log at a time, so that one line of 50 MB is read in parts as well.
 LOG_CHARS = 1 << 20
+#: So many lines are read first, and then four times as many each time.
+_FIRST_LINES = 64
 _OF_SERVER = ("target", "caller", "meta")
+#: All that somebody is told of workers and supervisors who may not know of hosts and processes.
+_OF_WORKER = ("worker_id", "queue", "state", "alive", "current_task_id")
+_OF_SUPERVISOR = ("state", "trouble")
 
 
 class Reading:
@@ -121,9 +138,7 @@ class Reading:
         self, access: Access, task_id: str, *, after: int = 0, offset: int = 0, limit: int = 200
     ) -> dict[str, Any]:
         """Lines after a number, and so many at most. `offset` is how much of the first was read before."""
-        page = self._app.service.logs(
-            task_id, owner=access.owner, cursor=f"log_{after:09d}", limit=max(1, limit)
-        )
+        page = self._log_page(access, task_id, after, max(1, limit))
         lines: list[dict[str, Any]] = []
         left, next_after, next_offset = LOG_CHARS, after, 0
         for line in page.lines:
@@ -150,6 +165,19 @@ class Reading:
         """The number of the last line of its log so far."""
         return self._app.store.last_log_seq(self._app.service.head(task_id, owner=access.owner).task_id)
 
+    def _log_page(self, access: Access, task_id: str, after: int, limit: int) -> LogPage:
+        """So many lines, or as many as are enough for an answer: long ones are not read in vain."""
+        lines: list[LogLine] = []
+        cursor, count, chars = log_cursor(after), _FIRST_LINES, 0
+        while True:
+            count = min(count, limit - len(lines))
+            page = self._app.service.logs(task_id, owner=access.owner, cursor=cursor, limit=count)
+            lines += page.lines
+            chars += sum(len(line.message) for line in page.lines)
+            if not page.truncated or len(lines) == limit or chars > LOG_CHARS:
+                return LogPage(lines, page.next_cursor, page.truncated)
+            cursor, count = page.next_cursor, count * 4
+
     # -- the server
 
     def overview(self, access: Access, *, last_s: float = 3600, stretches: int = 60) -> dict[str, Any]:
@@ -158,16 +186,11 @@ class Reading:
         until = self._app.store.now_ms() + 1
         since = until - stretches * every_ms
         return {
-            "states": self.states(access),
+            **self.states(access),
             "queues": self.queues()["queues"],
             "workers": self.workers(access)["workers"],
             "statistics": self.statistics(access, since=since, until=until, every_s=every_ms / 1000),
         }
-
-    def states(self, access: Access) -> dict[str, int]:
-        """How many tasks are in each state."""
-        counted = self._app.store.count_states(access.owner)
-        return {str(state): counted.get(state, 0) for state in State}
 
     def statistics(
         self,
@@ -196,22 +219,37 @@ class Reading:
         return {"queues": queue_records(app.store, app.settings, live)}
 
     def workers(self, access: Access) -> dict[str, Any]:
-        """All workers. Which task one has, only who may see that task is told."""
+        """All workers. Which task one has, only who sees that task is told; where it is, who sees all."""
         app, store = self._app, self._app.store
-        live = {one.worker_id for one in supervision_of(store, app.settings, app.data_dir).live}
-        found = store.workers()
-        heads = store.heads([one.current_task_id for one in found if one.current_task_id])
+        found = worker_records(store, supervision_of(store, app.settings, app.data_dir).live)
+        heads = store.heads([one["current_task_id"] for one in found if one["current_task_id"]])
         seen = {task_id for task_id, head in heads.items() if access.owner in (None, head.owner)}
-        return {
-            "workers": [
-                {
-                    **record(one),
-                    "current_task_id": one.current_task_id if one.current_task_id in seen else None,
-                    "alive": one.worker_id in live,
-                }
-                for one in found
-            ]
-        }
+        for one in found:
+            if one["current_task_id"] not in seen:
+                one["current_task_id"] = None
+        return {"workers": [_told(access, one, _OF_WORKER) for one in found]}
+
+    def supervisor(self, access: Access) -> dict[str, Any]:
+        """How the supervisor of the server's host is."""
+        app = self._app
+        found = supervision_of(app.store, app.settings, app.data_dir)
+        return _told(access, supervisor_record(found), _OF_SUPERVISOR)
+
+    def states(self, access: Access, *, owner: str | None = None) -> dict[str, Any]:
+        """How many tasks there are in each state."""
+        store = self._app.store
+        return {"states": state_record(store.count_states(access.chosen_owner(owner, store)))}
+
+    def runtimes(self, access: Access, *, owner: str | None = None) -> dict[str, Any]:
+        """How long the tools take of which somebody sees tasks."""
+        service = self._app.service
+        return {"tools": runtimes(service, access.chosen_owner(owner, service.store))}
+
+    def webhooks(self, access: Access, *, owner: str | None = None) -> dict[str, Any]:
+        """What endpoints were not told yet, and what was given up."""
+        store = self._app.store
+        found = store.deliveries(access.chosen_owner(owner, store))
+        return {"deliveries": [delivery_record(one) for one in found]}
 
     def clients(self) -> dict[str, Any]:
         return {"clients": client_records(self._app.store, self._app.settings)}
@@ -223,6 +261,13 @@ class Reading:
 def _shown(status: TaskStatus) -> dict[str, Any]:
     """A task without what is the server's own: where the app is, and what it kept of the request."""
     return {name: value for name, value in status_record(status).items() if name not in _OF_SERVER}
+
+
+def _told(access: Access, whole: dict[str, Any], everyone: Sequence[str]) -> dict[str, Any]:
+    """What is known of a machine, for who asks: for most, only what `everyone` is told."""
+    if access.sees_machines:
+        return whole
+    return {name: value if name in everyone else None for name, value in whole.items()}
 
 
 def _question(asked: InputRequest) -> dict[str, Any]:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import TypeAdapter
 
-from .. import client_errors, errors
-from ..client_errors import ConnectionLost, NotAuthorized, NotOffered
-from ..errors import BackburnerError
+from ..client_errors import NotOffered
+from ..errors import InvalidRequest
 from ..estimate import EstimateSource, ExpectedRuntime
 from ..service import LogPage, TaskResult, TaskStatus
-from ..task import Artifact, Attempt, Event, InputRequest, LogLine, Task
+from ..task import LOCAL_OWNER, Artifact, Attempt, Event, InputRequest, LogLine, Task
 from ..task_pages import TaskPage
-from ..task_request import log_cursor, log_seq
+from ..task_request import TaskRequest, log_cursor, log_seq
 from ..times import from_iso, iso
+from .connection import Connection
 
 _TASK, _ATTEMPTS, _EVENTS = TypeAdapter(Task), TypeAdapter(list[Attempt]), TypeAdapter(list[Event])
 _LINES = TypeAdapter(list[LogLine])
 _TIMES = ("ts", "last_heartbeat")
-_BY_CODE = {
-    kind.code: kind
-    for kind in (*vars(errors).values(), *vars(client_errors).values())
-    if isinstance(kind, type) and issubclass(kind, BackburnerError)
-}
 _LOOK_S = 0.5
 
 
@@ -38,66 +33,72 @@ class RemoteService:
     The server knows whose tasks these are: an owner that is named here is only for who sees all.
     """
 
-    def __init__(self, server: str, token: str | None) -> None:
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        parts = urlsplit(server)
-        self._name = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
-        base = server.rstrip("/").removesuffix("/mcp").removesuffix("/api/v1")
-        self._http = httpx2.Client(base_url=f"{base}/api/v1", headers=bearer, timeout=60)
+    def __init__(self, server: Connection) -> None:
+        self._server = server
         self._views: dict[str, TaskStatus] = {}
         self.store = RemoteStore(self)
         self.changes = _Looking()
 
-    # -- asking
-
-    def ask(self, method: str, path: str, query: Any = None, body: Any = None) -> Any:
-        try:
-            answer = self._http.request(method, path, params=query, json=body)
-        except httpx2.HTTPError as error:
-            raise ConnectionLost(server=self._name, reason=str(error) or type(error).__name__) from None
-        if answer.status_code < 400:
-            return answer.json() if answer.content else None
-        raise self._error(answer)
-
-    def _error(self, answer: httpx2.Response) -> BackburnerError:
-        try:
-            said: dict[str, Any] = answer.json()
-        except ValueError:
-            said = {}
-        detail = said.get("detail") or answer.text.strip()[:200] or answer.reason_phrase
-        if answer.status_code in (401, 403):
-            return NotAuthorized(server=self._name, reason=detail.rstrip("."))
-        kind = _BY_CODE.get(said.get("code", ""))
-        if kind is None:
-            return ConnectionLost(server=self._name, reason=f"it answered {answer.status_code}: {detail}")
-        return kind(**said["details"])
-
     def whole(self, task_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask("GET", f"/tasks/{task_id}")
+        found: dict[str, Any] = self._server.get(f"/tasks/{task_id}")
+        return found
+
+    def files(self, task_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._server.get(f"/tasks/{task_id}/artifacts")["artifacts"]
         return found
 
     # -- the verbs of a TaskService
 
-    def list(self, *, owner: str | None = None, cursor: str | None = None, **filters: Any) -> TaskPage:
-        query = {
-            "owner": owner,
-            "state": [str(state) for state in filters.get("states") or ()],
-            "tool": filters.get("tool_name"),
-            "tag": [*(filters.get("tags_any") or ())],
-            "parent": filters.get("parent_id"),
-            "id": filters.get("id_beginning"),
-            "since": iso(filters.get("submitted_after")),
-            "limit": filters.get("limit"),
-            "cursor": cursor,
+    def submit_request(self, request: TaskRequest) -> TaskStatus:
+        """Raises InvalidRequest where a task is to be another's: it belongs to the token's owner."""
+        if request.owner != LOCAL_OWNER:
+            raise InvalidRequest(reason="through a server, a task belongs to the owner of the token")
+        body = {
+            "tool": request.tool_name,
+            "inputs": request.inputs,
+            "queue": request.queue,
+            "priority": request.priority,
+            "ttl_s": request.ttl_s,
+            "max_runtime_s": request.resources and request.resources.max_runtime_s,
+            "tags": [*request.tags],
+            "idempotency_key": request.idempotency_key,
+            "parent": request.parent_id,
         }
-        page = self.ask(
-            "GET", "/tasks", {key: value for key, value in query.items() if value not in (None, [])}
+        return _status(self._server.post("/tasks", {k: v for k, v in body.items() if v is not None}))
+
+    def list(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[str] = (),
+        tool_name: str | None = None,
+        tags_any: Sequence[str] = (),
+        parent_id: str | None = None,
+        id_beginning: str | None = None,
+        submitted_after: int | None = None,
+        oldest_first: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        page = self._server.get(
+            "/tasks",
+            owner=owner,
+            state=[str(state) for state in states],
+            tool=tool_name,
+            tag=[*tags_any],
+            parent=parent_id,
+            id=id_beginning,
+            since=iso(submitted_after),
+            sort="oldest" if oldest_first else None,
+            limit=limit,
+            cursor=cursor,
         )
         found = [_status(one) for one in page["tasks"]]
-        self._views |= {one.task_id: one for one in found}
+        self._views = {one.task_id: one for one in found}
         return TaskPage([one.task for one in found], page["next_cursor"])
 
     def view(self, task: Task) -> TaskStatus:
+        """What is known of a task of the last list."""
         return self._views[task.task_id]
 
     def status(self, task_id: str, *, owner: str | None = None) -> TaskStatus:
@@ -107,35 +108,34 @@ class RemoteService:
         self, task_id: str, *, owner: str | None = None, cursor: str | None = None, limit: int = 200
     ) -> LogPage:
         after = 0 if cursor is None else log_seq(cursor)
-        page = self.ask("GET", f"/tasks/{task_id}/logs", {"after": after, "limit": limit})
+        page = self._server.get(f"/tasks/{task_id}/logs", after=after, limit=limit)
         lines = page["lines"]
         while page["next_offset"]:  # a line that no page holds comes in parts
             rest = {"after": page["next_after"], "offset": page["next_offset"], "limit": 1}
-            page = {**self.ask("GET", f"/tasks/{task_id}/logs", rest), "more": True}
+            page = {**self._server.get(f"/tasks/{task_id}/logs", **rest), "more": True}
             lines[-1]["message"] += page["lines"][0]["message"]
         shown = _LINES.validate_python([_in_ms(line) for line in lines])
         return LogPage(shown, log_cursor(shown[-1].seq if shown else after), page["more"])
 
     def artifacts(self, task_id: str, *, owner: str | None = None) -> Sequence[Artifact]:
-        made = self.ask("GET", f"/tasks/{task_id}/artifacts")["artifacts"]
-        return [_artifact(task_id, one) for one in made]
+        return [_artifact(task_id, one) for one in self.files(task_id)]
 
     def result(self, task_id: str, *, owner: str | None = None) -> TaskResult:
-        outcome = self.ask("GET", f"/tasks/{task_id}/result")
+        outcome = self._server.get(f"/tasks/{task_id}/result")
         task = _task({**self.whole(task_id), "result": outcome["result"], "result_kind": "value"})
         return TaskResult(task, [_artifact(task_id, one) for one in outcome["artifacts"]])
 
     def cancel(self, task_id: str, *, owner: str | None = None, reason: str | None = None) -> TaskStatus:
         body = {} if reason is None else {"reason": reason}
-        return _status(self.ask("POST", f"/tasks/{task_id}/cancel", body=body))
+        return _status(self._server.post(f"/tasks/{task_id}/cancel", body))
 
     def retry(self, task_id: str, *, owner: str | None = None) -> TaskStatus:
-        return _status(self.ask("POST", f"/tasks/{task_id}/retry", body={}))
+        return _status(self._server.post(f"/tasks/{task_id}/retry"))
 
     def answer_input(
         self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = None
     ) -> TaskStatus:
-        return _status(self.ask("POST", f"/tasks/{task_id}/answers", body={"answers": answers}))
+        return _status(self._server.post(f"/tasks/{task_id}/answers", {"answers": answers}))
 
     def wait(self, task_id: str, timeout_s: float, *, owner: str | None = None) -> TaskStatus:
         end = time.monotonic() + timeout_s
@@ -144,7 +144,7 @@ class RemoteService:
         return status
 
     def close(self) -> None:
-        self._http.close()
+        self._server.close()
 
 
 class RemoteStore:
@@ -185,7 +185,7 @@ class RemoteFiles:
         self._service = service
 
     def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        made = self._service.ask("GET", f"/tasks/{artifact.task_id}/artifacts")["artifacts"]
+        made = self._service.files(artifact.task_id)
         links = [one["download_url"] for one in made if one["artifact_id"] == artifact.artifact_id]
         if not links or links[0] is None:
             raise NotOffered(what="a link to this file", task_id=artifact.task_id)
@@ -196,7 +196,16 @@ class RemoteFiles:
 
 
 class _NoNews:
-    """In the place of a watch: it hears something now and then."""
+    """In the place of a watch: it hears nothing, and who waits looks again now and then anyway."""
+
+    def __init__(self) -> None:
+        self._silent, self._open = os.pipe()
+
+    def fileno(self) -> int:
+        return self._silent
+
+    def drain(self) -> set[str]:
+        return set()
 
     def wait(self, timeout_s: float) -> set[str]:
         time.sleep(min(timeout_s, _LOOK_S))
@@ -204,7 +213,9 @@ class _NoNews:
 
     def mend(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        os.close(self._silent)
+        os.close(self._open)
 
 
 class _Looking:

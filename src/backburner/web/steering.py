@@ -10,7 +10,7 @@ from ..errors import NotAllowedNow, TaskNotFound
 from ..lifecycle import TERMINAL, State
 from ..service import TaskStatus
 from ..task import Task
-from ..task_request import TaskRequest, check_queue
+from ..task_request import MAX_KEY_CHARS, TaskRequest, check_queue, check_text
 from .access import Access
 
 Action = Literal["cancel", "retry", "delete"]
@@ -124,6 +124,20 @@ class Steering:
     def resume(self, access: Access, queue: str) -> None:
         access.must_steer_queues()
         self._app.store.resume_queue(check_queue(queue, self._queues()))
+
+    # -- what else is looked after
+
+    def forget_clients(self, access: Access, name: str | None) -> dict[str, Any]:
+        """Forget what was learned of a client's patience; without a name, of all clients'."""
+        access.must_steer_all("forget what was learned of clients, which are everyone's")
+        return {"forgotten": self._app.store.forget_time_outs(name)}
+
+    def retry_webhook(self, access: Access, webhook_id: str) -> dict[str, Any]:
+        """Have a message sent again. What is not there, or another's, is not retried."""
+        access.must_operate()
+        checked = check_text("webhook_id", webhook_id, MAX_KEY_CHARS)
+        retried = self._app.store.retry_delivery(checked, access.owner)
+        return {"webhook_id": webhook_id, "retried": retried}
 
     def _queues(self) -> list[str]:
         store = self._app.store

@@ -39,7 +39,7 @@ def monitored(celery: Celery) -> Iterator[list[dict[str, Any]]]:
 def test_monitors_see_our_tasks_by_their_ids_and_one_that_is_cancelled_is_revoked(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:
-    app = broker_app("celery", rabbit_server.url, tmp_path)
+    app = broker_app("celery", rabbit_server.url, tmp_path, celery={"events": True})
     celery = make_celery(app.settings.celery, app.settings.queues_of("celery"))
     with contextlib.closing(celery), monitored(celery) as heard, working(app, ["one_by_one"]) as local:
 
@@ -68,6 +68,23 @@ def test_monitors_see_our_tasks_by_their_ids_and_one_that_is_cancelled_is_revoke
 
         service, again = local.service, local.service.retry(second).task_id
         assert service.wait(again, 30).task.state is State.SUCCEEDED, "what was revoked may be run again"
+
+
+def test_workers_tell_monitors_nothing_until_one_asks(
+    rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
+) -> None:
+    app = broker_app("celery", rabbit_server.url, tmp_path)
+    celery = make_celery(app.settings.celery, app.settings.queues_of("celery"))
+    with contextlib.closing(celery), monitored(celery) as heard, working(app, ["one_by_one"]) as local:
+        assert local.run("add", IN_LINE, a=1).state is State.SUCCEEDED
+        assert not [each for each in heard if each["type"].startswith("task-")]
+        eventually(lambda: bool(celery.control.enable_events(reply=True, timeout=1)))
+        task_id = local.submit("add", IN_LINE, a=2)
+
+        def ends() -> list[dict[str, Any]]:
+            return [each for each in heard if each["type"] == "task-succeeded"]
+
+        eventually(lambda: any(each["uuid"].startswith(task_id) for each in ends()))
 
 
 def _revoked(celery: Celery) -> list[object]:

@@ -20,3 +20,7 @@ class CelerySettings(BrokerSettings):
         "The broker: RabbitMQ (amqp://, amqps://) or Redis (redis://, rediss://)",
         example='"redis://:secret@redis.example/0"',
     )
+    events: bool = setting(
+        False,
+        "Whether workers tell Celery's monitors of each task from the start, and servers of each one sent",
+    )

@@ -33,9 +33,8 @@ def make_celery(settings: CelerySettings, queues: Sequence[str]) -> Celery:
         task_acks_late=True,
         worker_prefetch_multiplier=1,  # with the above: a process has one message, that of its task
         task_ignore_result=True,  # the store has it
-        task_send_sent_event=True,
-        worker_send_task_events=True,
-        task_track_started=True,
+        task_send_sent_event=settings.events,
+        worker_send_task_events=settings.events,
         broker_connection_timeout=ANSWER_S,
         broker_connection_retry_on_startup=True,
         broker_transport_options={**_PATIENCE, **(_OF_REDIS if settings.is_redis else {})},

@@ -40,9 +40,6 @@ class CeleryQueue:
         jobs = {task.task_id: f"{task.task_id}:{secrets.token_hex(4)}" for task in tasks}
 
         def send(producer: Producer) -> None:
-            if not self._settings.is_redis:
-                for queue in {task.queue for task in tasks}:
-                    self._waiting(queue, producer)  # what is sent to a queue that was removed is lost
             for task in tasks:
                 self._celery.send_task(
                     RUN_TASK,
@@ -55,15 +52,21 @@ class CeleryQueue:
                 )
             if not self._settings.is_redis:  # that answers each of them
                 # Messages are not confirmed, but an answer that comes after them shows that they have come.
-                self._waiting(tasks[0].queue, producer)
+                self._waiting(tasks[0].queue, producer, passive=True)
 
-        self._connected(send)
+        with answering(self._settings, _TROUBLE):
+            try:
+                self._connected(send)
+            except amqp.exceptions.NotFound:  # there was no such queue yet, or somebody has removed it
+                self._connected(lambda producer: self._waiting(tasks[0].queue, producer))
+                self._connected(send)
         return jobs
 
     def look(self, handed_out: Sequence[HandOut]) -> Mapping[str, Sighting]:
-        return self._connected(
-            lambda producer: seen_by_number(handed_out, lambda queue: self._waiting(queue, producer))
-        )
+        with answering(self._settings, _TROUBLE):
+            return self._connected(
+                lambda producer: seen_by_number(handed_out, lambda queue: self._waiting(queue, producer))
+            )
 
     def withdraw(self, handed_out: Sequence[HandOut]) -> None:
         """Revokes the jobs: workers drop them when they get them, and monitors are told."""
@@ -76,11 +79,14 @@ class CeleryQueue:
 
     def _connected(self, do: Callable[[Producer], T]) -> T:
         """What `do` gives; once more on a new connection, where one that was idle has died."""
-        with answering(self._settings, _TROUBLE), self._celery.producer_or_acquire() as producer:
+        with self._celery.producer_or_acquire() as producer:
             result: T = producer.connection.ensure(producer, do, max_retries=1, interval_start=0)(producer)
             return result
 
-    def _waiting(self, queue: str, producer: Producer) -> int:
-        """How many messages of a queue no worker has. A queue that was removed is made again."""
+    def _waiting(self, queue: str, producer: Producer, *, passive: bool = False) -> int:
+        """How many messages of a queue no worker has. A queue that was removed is made again.
+
+        Not where it is asked `passive`; then it raises NotFound.
+        """
         of_celery = self._celery.amqp.queues[self._settings.name_of(queue)]
-        return int(of_celery(producer.channel).queue_declare().message_count)
+        return int(of_celery(producer.channel).queue_declare(passive=passive).message_count)

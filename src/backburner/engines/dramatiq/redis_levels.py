@@ -1,9 +1,8 @@
-"""Levels of priority on Redis, of which Dramatiq's own broker knows nothing: a list for each level."""
+"""What Dramatiq's own broker for Redis lacks: levels of priority, a list for each, and a bell for workers."""
 
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,17 +11,20 @@ import redis
 from dramatiq import Message
 from dramatiq.broker import Consumer, MessageProxy
 from dramatiq.brokers.redis import RedisBroker
-from dramatiq.common import compute_backoff, q_name
 from dramatiq.errors import ConnectionClosed
 
-from ..outside.broker_messages import TOP_LEVEL
+from ..outside.broker_messages import ANSWER_S, TOP_LEVEL
+
+#: So many rings are kept at most. Who hears none looks by himself after a while.
+_MOST_RINGS = 100
 
 
 class LeveledRedisBroker(RedisBroker):
     """A queue is as many of Dramatiq's as there are levels; workers take from the highest that has one.
 
     A message names its level as it does for RabbitMQ: `broker_priority`. A process has one message at a time,
-    whatever queues it works on, also after it had to connect anew.
+    whatever queues it works on, also after it had to connect anew. Each message rings: workers that have none
+    wait for that, where Dramatiq's own look again and again.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -34,6 +36,7 @@ class LeveledRedisBroker(RedisBroker):
         key = str(uuid.uuid4())
         message = message.copy(options={"redis_message_id": key})
         self.do_enqueue(list_of(message), key, message.encode())
+        self.client.lpush(self._bell(message.queue_name), "")
         return message
 
     def enqueue_all(self, messages: Sequence[Message[Any]]) -> None:
@@ -41,20 +44,33 @@ class LeveledRedisBroker(RedisBroker):
             self.enqueue(message)
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
-        if q_name(queue_name) != queue_name:
-            return super().consume(queue_name, prefetch, timeout)  # nothing of ours is delayed
         return LeveledConsumer(self, queue_name, timeout)
 
     def lists(self, queue_name: str) -> list[str]:
         """The lists of a queue, the highest level first."""
         return [f"{queue_name}.{level}" for level in range(TOP_LEVEL, -1, -1)]
 
-    def waiting_in(self, queue_name: str) -> list[int]:
-        """How many messages each of these lists has that no worker has."""
+    def _bell(self, queue_name: str) -> str:
+        return f"{self.namespace}:{queue_name}.bell"
+
+    def await_ring(self, queue_name: str, timeout_s: float) -> None:
+        """Return when a message may have come, or the time is over."""
+        self.client.blpop([self._bell(queue_name)], timeout=timeout_s)
+
+    def waiting_in(self, queue_name: str, *, quietly: bool = False) -> list[int]:
+        """How many messages each of these lists has that no worker has.
+
+        Who then takes one looks `quietly`: one ring less is kept, since nobody else need come for it, and
+        not more than a few that nobody heard.
+        """
+        names = self.lists(queue_name)
         with self.client.pipeline(transaction=False) as pipeline:
-            for name in self.lists(queue_name):
+            if quietly:  # first: a ring that comes after the look is for what the look has not seen
+                pipeline.lpop(self._bell(queue_name))
+                pipeline.ltrim(self._bell(queue_name), 0, _MOST_RINGS - 1)
+            for name in names:
                 pipeline.llen(f"{self.namespace}:{name}")
-            return [int(length) for length in pipeline.execute()]
+            return [int(length) for length in pipeline.execute()[-len(names) :]]
 
     def waiting(self, queue_name: str) -> int:
         """How many messages of a queue no worker has."""
@@ -76,12 +92,11 @@ class LeveledConsumer(Consumer):
     def __init__(self, broker: LeveledRedisBroker, queue_name: str, timeout: int) -> None:
         self._broker = broker
         self._queue_name = queue_name
-        self._timeout = timeout
-        self._misses = 0
+        self._timeout_s = min(timeout / 1000, ANSWER_S / 2)
 
     def __next__(self) -> MessageProxy | None:
         hand = self._broker.hand
-        if not hand.acquire(timeout=self._timeout / 1000):
+        if not hand.acquire(timeout=self._timeout_s):
             return None
         message = None
         try:
@@ -93,14 +108,17 @@ class LeveledConsumer(Consumer):
             if message is None:
                 hand.release()
         if message is None:
-            self._misses, pause_ms = compute_backoff(self._misses, max_backoff=self._timeout)
-            time.sleep(pause_ms / 1000)
-        else:
-            self._misses = 0
+            self._await_ring()
         return message
 
+    def _await_ring(self) -> None:
+        try:
+            self._broker.await_ring(self._queue_name, self._timeout_s)
+        except redis.ConnectionError as error:
+            raise _closed(error) from None
+
     def _fetch(self) -> bytes | None:
-        lengths = self._broker.waiting_in(self._queue_name)
+        lengths = self._broker.waiting_in(self._queue_name, quietly=True)
         for name, length in zip(self._broker.lists(self._queue_name), lengths, strict=True):
             # Another worker may have been quicker.
             if length and (found := self._broker.do_fetch(name, 1)) and found[0] is not None:

@@ -17,6 +17,7 @@ class OneTaskAtATime(Middleware):
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
         worker.worker_threads = worker.queue_prefetch = 1
+        broker.delay_queues.clear()  # nothing of ours is delayed: nobody need look for it
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
         self._feeds.close()

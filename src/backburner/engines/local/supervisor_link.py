@@ -16,7 +16,7 @@ from ... import json_text
 from ...errors import ArtifactStorageError, InvalidJson, InvalidRequest, TaskCancelled
 from ...execution import Execution
 from . import linux
-from .task_log import RECORD
+from .task_log import LONGEST_LINE, LONGEST_RECORD, RECORD
 from .wire import MessageReader, encode
 
 _PROGRESS_EVERY_S = 0.1
@@ -57,10 +57,15 @@ class SupervisorLink:
 
     def log(self, level: str, message: str, stream: str = "log") -> None:
         """Write a record in line with what is printed, so that all of it stays in order."""
-        record = {"ts": time.time_ns() // 1_000_000, "level": str(level), "message": str(message)}
+        message = str(message)
+        record = {"ts": time.time_ns() // 1_000_000, "level": str(level), "message": message}
         if stream != "log":
             record["stream"] = stream
         data = memoryview(RECORD + json.dumps(record).encode() + b"\n")
+        if len(data) > LONGEST_RECORD and stream == "log":  # else it would not be taken for a record
+            for start in range(0, len(message), LONGEST_LINE):
+                self.log(level, message[start : start + LONGEST_LINE])
+            return
         with self._logging:
             while data:
                 data = data[os.write(self._output, data) :]

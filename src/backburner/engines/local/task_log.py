@@ -12,8 +12,9 @@ from ...task import LogLine
 #: What a log record begins with where it comes in line with plain output. Up to the newline it is JSON.
 RECORD = b"\0log "
 
-_LONGEST_LINE = 16_384
-_LONGEST_RECORD = 1 << 20
+#: What is longer comes as several lines.
+LONGEST_LINE = 16_384
+LONGEST_RECORD = 1 << 20
 _LINE_COST = 64  # in a store, an empty line is not free
 _RECORD_STREAM = re.compile(r"log|message[a-z.]{0,20}")
 _LEVELS = {"stdout": "info", "stderr": "warning"}
@@ -40,15 +41,15 @@ class TaskLog:
                 self._add_line(stream, begun + line, now)
                 begun = b""
         rest = begun + rest
-        if len(rest) > (_LONGEST_RECORD if RECORD in rest else _LONGEST_LINE):
+        if len(rest) > (LONGEST_RECORD if RECORD in rest else LONGEST_LINE):
             self._add_line(stream, rest, now)
             rest = b""
         self._partial[stream] = rest
 
     def _add_line(self, stream: str, line: bytes, now: int) -> None:
         line = line.rstrip(b"\r")
-        for start in range(0, len(line) or 1, _LONGEST_LINE):
-            part = line[start : start + _LONGEST_LINE]
+        for start in range(0, len(line) or 1, LONGEST_LINE):
+            part = line[start : start + LONGEST_LINE]
             self.add(stream, _LEVELS[stream], part.decode("utf-8", "replace"), now)
 
     def _add_record(self, text: bytes, now: int) -> bool:

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from ...config import Settings
 from ...engine import Engine
 from ...errors import BackburnerError
+from ...store import Store
 from ...submission import Submission
 from ...task import NewTask, Task
 from .rounds import Rounds
@@ -34,16 +35,13 @@ class WithOutside:
         local: Engine,
         settings: Settings,
         make_rounds: Callable[[], Mapping[str, Rounds]],
-        take_back: Callable[[Sequence[str]], None],
+        store: Store,
     ) -> None:
-        """`make_rounds` gives those of each engine; it may raise EngineError, and is called off the loop.
-
-        `take_back` is the store's.
-        """
+        """`make_rounds` gives those of each engine; it may raise EngineError, and is called off the loop."""
         self._local = local
         self._settings = settings
         self._make_rounds = make_rounds
-        self._take_back = take_back
+        self._store = store
         self._waiting: list[Task] = []
         self._begun: set[str] = set()  # those that count as handed out since they were submitted
         self._guard = threading.Lock()
@@ -55,27 +53,31 @@ class WithOutside:
         self._local.start()
 
     def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return self._kept(self._local.keep(self._handed_out(new), queue_cap))
+        if not self._is_outside(new.queue):
+            return self._local.keep(new, queue_cap)
+        # No worker of the supervisor waits for it, so a thread that waits for the disk anyhow writes itself.
+        return self._kept(self._store.submit(self._handed_out(new), queue_cap=queue_cap))
 
     async def keep_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return self._kept(await self._local.keep_soon(self._handed_out(new), queue_cap))
+        if not self._is_outside(new.queue):
+            return await self._local.keep_soon(new, queue_cap)
+        submission = await self._local.keep_soon(self._handed_out(new), queue_cap)
+        return None if submission is None else self._kept(submission)
 
     def _handed_out(self, new: NewTask) -> NewTask:
         """It counts as handed out with the commit that keeps it: that saves another one."""
-        engine = self._settings.engine_of(new.queue)
-        outside = engine in self._settings.outside_engines
-        return dataclasses.replace(new, handed_to=engine) if outside else new
+        return dataclasses.replace(new, handed_to=self._settings.engine_of(new.queue))
 
-    def _kept(self, submission: Submission | None) -> Submission | None:
-        if submission is not None and submission.created and self._is_outside(submission.task):
+    def _kept(self, submission: Submission) -> Submission:
+        if submission.created:
             self._begun.add(submission.task.task_id)
         return submission
 
-    def _is_outside(self, task: Task) -> bool:
-        return self._settings.engine_of(task.queue) in self._settings.outside_engines
+    def _is_outside(self, queue: str) -> bool:
+        return self._settings.engine_of(queue) in self._settings.outside_engines
 
     def submit(self, task: Task) -> None:
-        if self._is_outside(task):
+        if self._is_outside(task.queue):
             with self._guard:
                 self._waiting.append(task)
                 if self._thread is None and not self._over:
@@ -114,7 +116,7 @@ class WithOutside:
             except (BackburnerError, OSError) as error:
                 log.warning("%d tasks are kept, and handed out later: %s", len(waiting), error)
                 with contextlib.suppress(BackburnerError, OSError):
-                    self._take_back([task.task_id for task in waiting])
+                    self._store.take_back([task.task_id for task in waiting])
             self._begun.difference_update(task.task_id for task in waiting)
         for each in rounds.values():
             each.close()

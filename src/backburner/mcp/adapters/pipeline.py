@@ -108,7 +108,10 @@ class Pipeline:
         connection.session_id = asked.session_id
         meta = {"progressToken": context.task_id, **asked.meta}
         if context.traceparent is not None:
-            meta["traceparent"] = context.traceparent  # the attempt's own
+            meta["traceparent"] = context.traceparent  # the attempt's own, with what is noted beside it
+            meta.pop("tracestate", None)
+        if context.tracestate is not None:
+            meta["tracestate"] = context.tracestate
         params = {"name": name, "arguments": inputs, "_meta": meta}
         if under_way.responses:
             params["inputResponses"] = dict(under_way.responses)

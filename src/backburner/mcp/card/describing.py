@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from ...lifecycle import State
 from ...service import LogPage, TaskResult, TaskStatus
 from ...task import Artifact, Task
+from ...task_request import log_cursor
 from ..links import Links, media_type
 from ..outcomes import call_tool_result, tool_raised
 from ..showing import Showing
 from ..status_words import status_message
 
-#: So many log lines are shown when a card is opened, and so long may one be.
-LOG_LINES, _LINE_CHARS = 100, 2000
+#: So many log lines are shown when a card is opened, so long may one be, and so long all of one answer.
+LOG_LINES, _LINE_CHARS, _LOG_CHARS = 100, 2000, 250_000
 _MOST_ARTIFACTS = 50
 _MOST_QUESTIONS = 20
 _RESULT_CHARS = 20_000
@@ -61,12 +63,19 @@ def described(status: TaskStatus, title: str) -> dict[str, Any]:
 
 
 def log_described(page: LogPage, *, skipped: int) -> dict[str, Any]:
-    """New lines of a log; before the first that a card shows, `skipped` others were written."""
+    """New lines of a log; before the first that a card shows, `skipped` others were written.
+
+    Where there are `more` than fit, the card looks at the end of the log.
+    """
+    texts = [_clipped(line.message) for line in page.lines]
+    fit = sum(so_far <= _LOG_CHARS for so_far in accumulate(map(len, texts)))
     lines = [
-        {"seq": line.seq, "stream": line.stream, "level": line.level, "text": _clipped(line.message)}
-        for line in page.lines
+        {"seq": line.seq, "stream": line.stream, "level": line.level, "text": text}
+        for line, text in zip(page.lines[:fit], texts, strict=False)
     ]
-    return {"lines": lines, "cursor": page.next_cursor, "skipped": skipped, "more": page.truncated}
+    cut = fit < len(texts)
+    cursor = log_cursor(page.lines[fit - 1].seq) if cut else page.next_cursor
+    return {"lines": lines, "cursor": cursor, "skipped": skipped, "more": cut or page.truncated}
 
 
 def _clipped(text: str) -> str:

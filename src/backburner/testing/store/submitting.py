@@ -33,6 +33,7 @@ class Submitting(WithWork):
             hint_s=3.0,
             estimate_s=4.5,
             traceparent="00-aa-bb-01",
+            tracestate="vendor=1",
             isolation="fresh",
             result_kind="call_tool_result",
             answers={"colour": Answer("accept", {"name": "red"}), "size": Answer("decline")},
@@ -55,7 +56,8 @@ class Submitting(WithWork):
         assert (task.priority, task.tags, task.ttl_s) == (-3, ("project:x", "urgent"), 60.5)
         assert (task.resources, task.retry, task.max_attempts) == (new.resources, new.retry, 5)
         assert (task.idempotency_key, task.external_id, task.parent_id) == ("key", "ext", "tsk_parent")
-        assert (task.hint_s, task.estimate_s, task.traceparent) == (3.0, 4.5, "00-aa-bb-01")
+        assert (task.hint_s, task.estimate_s) == (3.0, 4.5)
+        assert (task.traceparent, task.tracestate) == ("00-aa-bb-01", "vendor=1")
         assert (task.isolation, task.result_kind) == ("fresh", "call_tool_result")
         assert (task.answers, task.caller, task.meta) == (new.answers, new.caller, new.meta)
         assert (task.submitted_at, task.expires_at) == (clock.now_ms(), clock.now_ms() + 60_500)

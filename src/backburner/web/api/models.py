@@ -1,4 +1,4 @@
-"""What goes over the wire: the parameters, bodies and answers of the API, and so its OpenAPI document."""
+"""What goes over the wire about tasks: parameters, bodies and answers, and so the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -25,9 +25,6 @@ class Shown(BaseModel):
     """What a caller gets: more may come with later releases."""
 
     model_config = ConfigDict(extra="allow")
-
-
-# -- tasks -----------------------------------------------------------------------------------------
 
 
 class TaskFilter(Given):
@@ -180,6 +177,7 @@ class Submit(Given):
     queue: Text | None = None
     priority: int = Field(default=0, ge=-1000, le=1000)
     ttl_s: float | None = Field(default=None, gt=0, description="How long it is kept")
+    max_runtime_s: float | None = Field(default=None, gt=0, description="How long it may run")
     tags: list[Text] = Field(default=[], max_length=32)
     idempotency_key: Text | None = None
     parent: Text | None = None
@@ -256,112 +254,6 @@ class FollowEvents(Given):
     after: Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")] | None = Field(
         default=None, description="The id of the last event that is known; Last-Event-ID counts first"
     )
-
-
-# -- the server ------------------------------------------------------------------------------------
-
-
-class Queue(Shown):
-    queue: str
-    queued: int
-    running: int
-    workers: int
-    max_length: int | None
-    paused_at: datetime | None
-
-
-class Queues(Shown):
-    queues: list[Queue]
-
-
-class Worker(Shown):
-    worker_id: str
-    host: str
-    queue: str
-    state: str
-    alive: bool
-    current_task_id: str | None
-    last_heartbeat: datetime
-
-
-class Workers(Shown):
-    workers: list[Worker]
-
-
-class Client(Shown):
-    name: str
-    version: str
-    transport: str
-    wall_s: float | None
-    idle_s: float | None
-    source: str
-    time_outs: int
-
-
-class Clients(Shown):
-    clients: list[Client]
-
-
-class Tool(Shown):
-    tool_name: str
-    description: str
-    queue: str
-    max_runtime_s: float | None
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None
-
-
-class Tools(Shown):
-    tools: list[Tool]
-
-
-class AskStatistics(Given):
-    since: Time | None = None
-    until: Time | None = None
-    every_s: float = Field(default=60, ge=1, le=86_400 * 366)
-    tool: Text | None = None
-    queue: Text | None = None
-    owner: Text | None = Field(default=None, description="Only for a role that sees all owners")
-
-
-class Spread(Shown):
-    """`counts` has how many were below each of `bounds_s`, and last how many were longer than all."""
-
-    counts: list[int]
-    half_within_s: float | None
-    most_within_s: float | None = Field(description="95 of 100")
-
-
-class Counted(Shown):
-    ended: dict[State, int]
-    wait: Spread
-    run: Spread
-
-
-class Stretch(Counted):
-    since: datetime
-
-
-class Statistics(Shown):
-    since: datetime
-    until: datetime
-    every_s: float
-    bounds_s: list[float]
-    total: Counted
-    stretches: list[Stretch]
-
-
-class Overview(Shown):
-    states: dict[State, int]
-    queues: list[Queue]
-    workers: list[Worker]
-    statistics: Statistics
-
-
-class Me(Shown):
-    owner: str
-    role: Literal["read", "operate", "read-all", "operate-all"]
-    steers_queues: bool
 
 
 class Problem(Shown):

@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from ...app import Backburner
 from ...service import TaskStatus
+from ...task import Resources
 from ...task_request import TaskRequest
 from ..blocking import Blocking
 from ..reading import Reading
 from ..steering import Steering
-from . import models
+from . import models, server_models
 from .openapi import document
 from .operation import Answer, Asked, Operation, as_json
 from .streams import Streams
@@ -45,7 +46,8 @@ class Operations:
     async def submit(self, asked: Asked) -> Answer:
         body: models.Submit = asked.body
         options = body.model_dump(include={"queue", "priority", "ttl_s", "tags", "idempotency_key"})
-        make = partial(self._steering.request, asked.access, body.tool, body.inputs, parent_id=body.parent)
+        own = {"parent_id": body.parent, "resources": Resources(max_runtime_s=body.max_runtime_s)}
+        make = partial(self._steering.request, asked.access, body.tool, body.inputs, **own)
         return await self._submitted(await self._blocking(make, **options))
 
     async def _submitted(self, request: TaskRequest) -> Answer:
@@ -116,6 +118,24 @@ class Operations:
     async def list_workers(self, asked: Asked) -> Answer:
         return await self._shown(self._reading.workers, asked.access)
 
+    async def get_supervisor(self, asked: Asked) -> Answer:
+        return await self._shown(self._reading.supervisor, asked.access)
+
+    async def count_states(self, asked: Asked) -> Answer:
+        return await self._shown(self._reading.states, asked.access, owner=asked.query.owner)
+
+    async def list_runtimes(self, asked: Asked) -> Answer:
+        return await self._shown(self._reading.runtimes, asked.access, owner=asked.query.owner)
+
+    async def list_webhooks(self, asked: Asked) -> Answer:
+        return await self._shown(self._reading.webhooks, asked.access, owner=asked.query.owner)
+
+    async def retry_webhook(self, asked: Asked) -> Answer:
+        return await self._blocking(self._steering.retry_webhook, asked.access, asked.path["webhook_id"])
+
+    async def forget_clients(self, asked: Asked) -> Answer:
+        return await self._blocking(self._steering.forget_clients, asked.access, asked.query.name)
+
     async def list_clients(self, asked: Asked) -> Answer:
         return await self._shown(self._reading.clients)
 
@@ -126,7 +146,7 @@ class Operations:
         return await self._shown(self._reading.overview, asked.access)
 
     async def get_statistics(self, asked: Asked) -> Answer:
-        query: models.AskStatistics = asked.query
+        query: server_models.AskStatistics = asked.query
         return await self._shown(
             self._reading.statistics,
             asked.access,
@@ -242,15 +262,19 @@ class Operations:
         ]
 
     def _of_server(self) -> list[Operation]:
-        m = models
+        m = server_models
         server = partial(Operation, group="Server")
         ask = partial(
             server, "GET", "/statistics", "getStatistics", "What ended over a time", self.get_statistics
         )
+        count = partial(server, "GET", "/states", "countStates", "Tasks by state", self.count_states)
+        time = partial(server, "GET", "/runtimes", "listRuntimes", "How long tools take", self.list_runtimes)
         return [
             server("GET", "/me", "getMe", "Who asks, and with which role", self.get_me, m.Me),
             server("GET", "/overview", "getOverview", "The last hour", self.get_overview, m.Overview),
             ask(m.Statistics, query=m.AskStatistics, refused=[409]),
+            count(m.States, query=m.OfOwner, refused=[409]),
+            time(m.AllRuntimes, query=m.OfOwner, refused=[409]),
             server("GET", "/queues", "listQueues", "The queues", self.list_queues, m.Queues),
             server(
                 *("POST", "/queues/{queue}/pause", "pauseQueue", "Let none of its tasks begin"),
@@ -261,7 +285,23 @@ class Operations:
                 *(self.resume_queue, m.Queues),
             ),
             server("GET", "/workers", "listWorkers", "The workers", self.list_workers, m.Workers),
+            server("GET", "/supervisor", "getSupervisor", "Who runs them", self.get_supervisor, m.Supervisor),
             server("GET", "/clients", "listClients", "Clients' patience", self.list_clients, m.Clients),
+            server(
+                *("DELETE", "/clients", "forgetClients", "Forget what was learned of them"),
+                *(self.forget_clients, m.Forgotten),
+                query=m.ForgetClients,
+            ),
+            server(
+                *("GET", "/webhooks", "listWebhooks", "Whom an end could not be told to yet"),
+                *(self.list_webhooks, m.Deliveries),
+                query=m.OfOwner,
+                refused=[409],
+            ),
+            server(
+                *("POST", "/webhooks/{webhook_id}/retry", "retryWebhook", "Send it again"),
+                *(self.retry_webhook, m.Retried),
+            ),
             server("GET", "/tools", "listTools", "The tools, with schemas", self.list_tools, m.Tools),
-            server("GET", "/openapi.json", "getOpenApi", "This document", self.get_document, m.Shown),
+            server("GET", "/openapi.json", "getOpenApi", "This document", self.get_document, models.Shown),
         ]

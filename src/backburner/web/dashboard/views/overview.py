@@ -42,7 +42,7 @@ class Overview:
         reading, access = self._desk.reading, asked.access
         period = charts.PERIODS.get(asked.query.get("last", ""), charts.PERIODS["hour"])
         ended = self._past.statistics(access, period, self._desk.app.store.now_ms())
-        states = reading.states(access)
+        states = reading.states(access)["states"]
         under_way = reading.tasks(access, states=[*LEASED], limit=MOST_UNDER_WAY)["tasks"]
         queues = by_queue(reading.queues()["queues"], reading.workers(access)["workers"], under_way)
         return {
