@@ -115,3 +115,12 @@ def test_an_address_that_there_is_not_says_so(look: Open) -> None:
     assert page.request.get("/dashboard/nowhere").status == 404
     assert page.request.get("/dashboard/static/..%2fpages.py").status == 404
     assert page.request.get("/dashboard/static/none.js").status == 404
+
+
+@pytest.mark.parametrize("token", ["alices-screen", "alice", "wall", "ops", "strange"])
+def test_every_role_has_every_page(guarded: str, look_as: Open, token: str) -> None:
+    page = look_as(token)
+    for link in page.get_by_role("navigation", name="Pages").get_by_role("link").all():
+        answer = page.request.get(link.get_attribute("href") or "")
+        assert answer.status == 200, answer.url
+    assert page.request.get("/dashboard/tools/count").status == 200

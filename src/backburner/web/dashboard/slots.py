@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+#: For who is not told where workers are: they are all in one place.
+_SOMEWHERE = "all hosts"
+
 
 @dataclass(frozen=True, slots=True)
 class Slot:
@@ -57,6 +60,11 @@ class QueueSlots:
         return "unattended" if queue["queued"] and not (queue["workers"] or queue["running"]) else ""
 
 
+def last_heard(workers: Sequence[dict[str, Any]]) -> str | None:
+    """When one of them was last heard; None for who is not told."""
+    return max((one["last_heartbeat"] for one in workers if one["last_heartbeat"]), default=None)
+
+
 def by_queue(
     queues: Sequence[dict[str, Any]], workers: Sequence[dict[str, Any]], tasks: Sequence[dict[str, Any]]
 ) -> list[QueueSlots]:
@@ -79,7 +87,8 @@ def hosts(workers: Sequence[dict[str, Any]], tasks: Sequence[dict[str, Any]]) ->
         held.setdefault(task["worker_id"], []).append(task)
     found: dict[str, Host] = {}
     for worker in workers:
-        host = found.setdefault(worker["host"], Host(worker["host"]))
+        name = worker["host"] or _SOMEWHERE
+        host = found.setdefault(name, Host(name))
         if not worker["alive"]:
             host.lost.append(worker)
             continue

@@ -6,7 +6,7 @@ from typing import Any
 
 from ....lifecycle import LEASED
 from ..pages import Asked, Desk, Page
-from ..slots import hosts
+from ..slots import hosts, last_heard
 from .overview import MOST_UNDER_WAY
 
 
@@ -28,4 +28,5 @@ class Workers:
             "engines": {queue: settings.engine_of(queue) for queue in queues},
             "waiting": sum(one["queued"] for one in reading.queues()["queues"]),
             "engine": settings.engine,
+            "last_heard": last_heard,
         }
