@@ -1,4 +1,4 @@
-"""What the API takes with 100,000 tasks in the store, and what 200 open event streams cost who submits."""
+"""What API and dashboard take with 100,000 tasks in the store, and what 200 who look cost who submits."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from backburner.stores import open_store
+from backburner.web.dashboard.sessions import one_time_link
 
 from .scale import fill
 
@@ -37,18 +38,26 @@ def nothing() -> None:
     "Do nothing."
 """
 
+API = "/api/v1"
+#: What is open beside who submits.
+OPENED = {"event streams": f"{API}/events", "dashboards": "/?live=1"}
 #: A filling has a task each millisecond from then on.
 SINCE = 1_700_000_000_000
 ALL_OF_IT = {"since": "2023-11-14T22:13:20Z", "until": "2023-11-14T22:16:00Z", "every_s": 2}
+#: What is asked for, and within how many milliseconds it should come.
 ASKED: dict[str, tuple[str, dict[str, Any], float]] = {
-    "list": ("/tasks", {}, 100),
-    "list, failed": ("/tasks", {"state": "failed"}, 100),
-    "list, by tag": ("/tasks", {"tag": "project:x"}, 100),
-    "list, by a text that none has": ("/tasks", {"text": "no such thing"}, 100),
-    "list, of a queue that has none": ("/tasks", {"queue": "gpu_small"}, 100),
-    "list, by how an id begins": ("/tasks", {"id": "tsk_0000050000"}, 100),
-    "overview": ("/overview", {}, 200),
-    "statistics of all that ended": ("/statistics", ALL_OF_IT, 200),
+    "list": (f"{API}/tasks", {}, 100),
+    "list, failed": (f"{API}/tasks", {"state": "failed"}, 100),
+    "list, by tag": (f"{API}/tasks", {"tag": "project:x"}, 100),
+    "list, by a text that none has": (f"{API}/tasks", {"text": "no such thing"}, 100),
+    "list, of a queue that has none": (f"{API}/tasks", {"queue": "gpu_small"}, 100),
+    "list, by how an id begins": (f"{API}/tasks", {"id": "tsk_0000050000"}, 100),
+    "overview": (f"{API}/overview", {}, 200),
+    "statistics of all that ended": (f"{API}/statistics", ALL_OF_IT, 200),
+    "page: tasks": ("/dashboard/tasks", {}, 100),
+    "page: failed tasks": ("/dashboard/tasks", {"state": "failed"}, 100),
+    "page: overview": ("/", {}, 200),
+    "page: overview of a week": ("/", {"last": "week"}, 200),
 }
 
 
@@ -60,18 +69,20 @@ def main() -> None:
         open_store(url).close()
         fill(url, TASKS, 0)
         with served(folder, url) as address:
-            console.print(answers(address))
-            asyncio.run(streams(address, console))
+            with closing(open_store(url)) as store:
+                cookies = httpx2.get(one_time_link(store, address)).cookies
+            console.print(answers(address, cookies))
+            asyncio.run(lookers(address, cookies, console))
 
 
-def answers(address: str) -> Table:
+def answers(address: str, cookies: Any) -> Table:
     table = Table("over HTTP, ms", "median", "longest", "limit", title=f"{TASKS:,} tasks, SQLite")
-    with httpx2.Client(base_url=f"{address}/api/v1", timeout=60) as http:
+    with httpx2.Client(base_url=address, cookies=cookies, timeout=60) as http:
         for what, (path, query, limit) in ASKED.items():
             took = []
             for number in range(ROUNDS + 3):
                 before = time.perf_counter()
-                http.get(path, params=query).raise_for_status()
+                assert http.get(path, params=query).status_code == 200, what
                 if number >= 3:
                     took.append((time.perf_counter() - before) * 1000)
             colour = "green" if statistics.median(took) <= limit else "red"
@@ -81,31 +92,44 @@ def answers(address: str) -> Table:
     return table
 
 
-async def streams(address: str, console: Console) -> None:
-    """Submissions one after the other, with streams open and without, in turns."""
-    rates: dict[bool, list[float]] = {False: [], True: []}
-    for turn in range(2 * TURNS):
-        with_streams = bool(turn % 2)
-        async with AsyncExitStack() as stack:
-            if with_streams:
-                await asyncio.gather(*(_listen(address, stack) for _ in range(STREAMS)))
-            rates[with_streams].append(await asyncio.to_thread(_submit, address))
-    without, beside = statistics.median(rates[False]), statistics.median(rates[True])
-    words = f"{without:.0f} submissions a second; {beside:.0f} with {STREAMS} event streams open"
-    console.print(f"{words}: {100 * (without - beside) / without:.1f} % fewer")
+async def lookers(address: str, cookies: Any, console: Console) -> None:
+    """Submissions one after the other, with so many who look and without, in turns."""
+    rates: dict[str, list[float]] = {"": [], **{what: [] for what in OPENED}}
+    for _ in range(TURNS):
+        for what, found in rates.items():
+            async with AsyncExitStack() as stack:
+                if what:
+                    some = (_listen(address, OPENED[what], cookies, stack) for _ in range(STREAMS))
+                    await asyncio.gather(*some)
+                found.append(await asyncio.to_thread(_submit, address))
+    without = statistics.median(rates.pop(""))
+    console.print(f"{without:.0f} submissions a second")
+    for what, found in rates.items():
+        beside = statistics.median(found)
+        console.print(
+            f"{beside:.0f} with {STREAMS} {what} open: {100 * (without - beside) / without:.1f} % fewer"
+        )
 
 
-async def _listen(address: str, stack: AsyncExitStack) -> None:
-    """A reader in a process of nobody else's: what it costs itself is not the server's."""
+async def _listen(address: str, path: str, cookies: Any, stack: AsyncExitStack) -> None:
+    """A reader that takes all there is, as a browser does."""
     host, _, port = address.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 24)
     stack.callback(writer.close)
-    writer.write(f"GET /api/v1/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nCookie: {cookie}\r\n\r\n".encode())
     await reader.readuntil(b": open")
+    reading = asyncio.ensure_future(_read(reader))
+    stack.callback(reading.cancel)
+
+
+async def _read(reader: asyncio.StreamReader) -> None:
+    while await reader.read(1 << 16):
+        pass
 
 
 def _submit(address: str) -> float:
-    with httpx2.Client(base_url=f"{address}/api/v1", timeout=60) as http:
+    with httpx2.Client(base_url=f"{address}{API}", timeout=60) as http:
         began = time.perf_counter()
         for _ in range(SUBMISSIONS):
             http.post("/tasks", json={"tool": "nothing"}).raise_for_status()

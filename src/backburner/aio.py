@@ -15,7 +15,8 @@ from .task import LOCAL_OWNER, NewTask, Task, TaskHead
 from .task_request import TaskOptions, TaskRequest, deadline
 
 if TYPE_CHECKING:
-    from .service import LogPage, TaskPage, TaskResult, TaskService, TaskStatus
+    from .service import LogPage, TaskResult, TaskService, TaskStatus
+    from .task_pages import TaskPage
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .health import Supervision
     from .service import LogPage, TaskResult, TaskStatus
     from .store import Store
-    from .task import Worker
+    from .task import Task, Worker
     from .tools import ToolSpec
     from .webhooks.outbox import Delivery
 
@@ -58,7 +58,12 @@ def status_record(status: TaskStatus) -> dict[str, Any]:
     shown["eta_s"] = status.eta_s
     shown["poll_after_ms"] = None if status.task.finished else status.poll_after_ms
     shown["questions"] = [
-        {"key": one.key, "message": one.params.get("message"), "schema": one.params.get("requestedSchema")}
+        {
+            "key": one.key,
+            "method": one.method,
+            "message": one.params.get("message"),
+            "schema": one.params.get("requestedSchema"),
+        }
         for one in status.questions
     ]
     return shown
@@ -101,7 +106,12 @@ def value_of(outcome: TaskResult, files: ArtifactStore) -> Any:
         value = whole_result(outcome.task, outcome.artifacts, files)
     except OSError:
         value = outcome.task.result  # its files are on another host, or gone: how it begins is still known
-    if outcome.task.result_kind == "value" or not isinstance(value, dict):
+    return contents_of(outcome.task, value)
+
+
+def contents_of(task: Task, value: Any) -> Any:
+    """What people see of a task's result: of an attached server's `CallToolResult`, its contents."""
+    if task.result_kind == "value" or not isinstance(value, dict):
         return value
     if value.get("structuredContent") is not None:
         return value["structuredContent"]

@@ -17,7 +17,7 @@ from .admission import Admission
 from .changes import Changes
 from .clock import Clock, SystemClock
 from .config import Settings
-from .errors import InvalidCursor, NotFinished, StoreError, TaskNotFound
+from .errors import NotFinished, StoreError, TaskNotFound
 from .estimate import Estimator, ExpectedRuntime, eta_s, poll_after_ms
 from .lifecycle import TERMINAL, State
 from .store import Store, TaskQuery
@@ -31,6 +31,7 @@ from .task import (
     Task,
     TaskHead,
 )
+from .task_pages import TaskPage, read_page
 from .task_request import (
     MAX_KEY_CHARS,
     MAX_REASON_CHARS,
@@ -69,12 +70,6 @@ class TaskStatus:
     @property
     def task_id(self) -> str:
         return self.task.task_id
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    tasks: Sequence[Task]
-    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +219,6 @@ class TaskService:
     ) -> TaskPage:
         """A page of tasks, newest or oldest first. Raises InvalidRequest, and InvalidCursor, its kind."""
         check_limit(limit, _MAX_PAGE)
-        begin = None if cursor is None else self._open_cursor(cursor, owner, oldest_first)
         query = TaskQuery(
             owner=owner,
             states=check_states(states),
@@ -236,30 +230,9 @@ class TaskService:
             text=check_optional("text", text) or "",
             submitted_after=check_time("submitted_after", submitted_after),
             submitted_before=check_time("submitted_before", submitted_before),
-            before_seq=None if oldest_first else begin,
-            after_seq=(begin or 0) if oldest_first else None,
-            limit=limit + 1,
+            limit=limit,
         )
-        found = self.store.page(query)
-        tasks, more = found[:limit], len(found) > limit
-        order = ["oldest"] if oldest_first else []
-        return TaskPage(tasks, self._cursor_signer().dumps([tasks[-1].seq, owner, *order]) if more else None)
-
-    def _open_cursor(self, cursor: str, owner: str | None, oldest_first: bool) -> int:
-        from itsdangerous import BadData
-
-        try:
-            seq, of, *order = self._cursor_signer().loads(cursor)
-        except (BadData, TypeError, ValueError, AttributeError):
-            raise InvalidCursor from None
-        if of != owner or bool(order) != oldest_first:
-            raise InvalidCursor
-        return int(seq)
-
-    def _cursor_signer(self) -> Any:
-        from itsdangerous import URLSafeSerializer
-
-        return URLSafeSerializer(self.store.secret(), salt="backburner.list")
+        return read_page(self.store, query, cursor, oldest_first=oldest_first)
 
     def logs(
         self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200

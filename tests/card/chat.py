@@ -12,9 +12,10 @@ from mcp.client import Client
 from mcp.client.extension import advertise
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from playwright.sync_api import Browser, ConsoleMessage, FrameLocator, Page, Request, Route
+from playwright.sync_api import Browser, FrameLocator, Page, Route
 
 from backburner.mcp.sdk import raw_request
+from tests.browsing import Complaints
 
 UI = "io.modelcontextprotocol/ui"
 MEDIA_TYPE = "text/html;profile=mcp-app"
@@ -75,19 +76,14 @@ def connected(
 
 
 class Chat:
-    """A host's window. What a browser complains of, and asks anybody else for, is noted."""
+    """A host's window."""
 
     def __init__(self, browser: Browser, server: Connection, **options: Any) -> None:
         self.server = server
         self.tools = server.tools()
         self.model_calls: list[str] = []
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
         self.page: Page = browser.new_page(**options)
-        self.page.on("console", self._said)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
-        self.page.on("request", self._requested)
+        self.complaints = Complaints(self.page, "http://host.test/", "http://sandbox.test/")
         self.page.route("**/*", self._serve)
         self.page.expose_function("askServer", self._pass_on)
         self.page.goto("http://host.test/")
@@ -161,14 +157,6 @@ class Chat:
             return {"result": self.server.ask(method, params)}
         except MCPError as error:
             return {"error": {"code": error.code, "message": error.message}}
-
-    def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            self.complaints.append(message.text)
-
-    def _requested(self, request: Request) -> None:
-        if not request.url.startswith(("http://host.test/", "http://sandbox.test/", "data:")):
-            self.requests.append(request.url)
 
     def close(self) -> None:
         self.page.close()

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser
 
 from backburner.mcp.serving.token_file import hash_token
-from tests import services
+from tests.browsing import browser
 from tests.card.chat import Chat, Connection, connected
 from tests.deployment import Deployment
 from tests.mcp_server.lasting import Lasting
 
+__all__ = ["browser"]
+
 SERVER = Path(__file__).with_name("card_server.py")
-_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync --disable-breakpad"
-)
-# A loaded machine is slower than what Playwright waits for by itself.
-expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +49,6 @@ def ann(url: str) -> Iterator[Connection]:
         yield connection
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """For a module alone: no test that is a coroutine can run beside it."""
-    program = shutil.which("chromium")
-    if program is None:
-        services.unavailable("Chromium is not installed: on Debian, `apt-get install chromium`")
-    before = set(psutil.Process().children())
-    with sync_playwright() as playwright:
-        driver = set(psutil.Process().children()) - before
-        services.running.update(process.pid for process in driver)
-        made = playwright.chromium.launch(executable_path=program, args=_FLAGS.split())
-        yield made
-        made.close()
-    services.running.difference_update(process.pid for process in driver)
-
-
 @pytest.fixture
 def open_chat(browser: Browser, ann: Connection) -> Iterator[Callable[..., Chat]]:
     """Opens chats. At the end no browser has complained, and nobody else was asked for anything."""
@@ -83,8 +61,8 @@ def open_chat(browser: Browser, ann: Connection) -> Iterator[Callable[..., Chat]
     yield open_one
     for chat in opened:
         chat.close()
-    assert [complaint for chat in opened for complaint in chat.complaints] == []
-    assert [address for chat in opened for address in chat.requests] == []
+    assert [complaint for chat in opened for complaint in chat.complaints.heard] == []
+    assert [address for chat in opened for address in chat.complaints.strangers] == []
 
 
 @pytest.fixture

@@ -98,6 +98,7 @@ def test_every_setting_has_a_variable() -> None:
     texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
     texts |= {"log.format": "json", "log.level": "debug"}
     texts |= {"async_queue": "io", "engine": "celery", "http.worker_door": "true", "celery.events": "true"}
+    texts |= {"http.dashboard": "false"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {"supervisor.environment": "own", "mcp.client_result_bytes": '{"a": 7}'}
     texts |= {"mcp.kept_headers": '["x-team"]', "limits.tools": '{"relax": 2}'}

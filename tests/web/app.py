@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from backburner import Backburner, TaskContext
 from tests.told_transport import serve_as_told
 
@@ -46,6 +50,84 @@ def long_line(chars: int = 2_500_000, text: str = "x") -> None:
     """Print one line that no page can hold, and one after it."""
     print((text * (chars // len(text) + 1))[:chars])
     print("after")
+
+
+@bb.tool
+def hostile(text: str = "", *, ctx: TaskContext) -> dict[str, object]:
+    """Make everything of a text that means no good."""
+    ctx.progress(1, 1, phase=text)
+    ctx.log(text)
+    print(f"\x1b]0;title\x07\x1b[2J\x1b[31m{text}\x1b[0m")
+    ctx.artifact(b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(3)</script></svg>", "drawing.svg")
+    ctx.artifact(text.encode(), f"{text[:60]}.html".replace("/", "_"))
+    return {text: [text, {"deep": text}]}
+
+
+@bb.tool
+def half(*, ctx: TaskContext) -> None:
+    """Get half way, and wait there until it is cancelled."""
+    ctx.progress(1, 2, phase="half way")
+    ctx.wait_cancelled(600)
+    ctx.raise_if_cancelled()
+
+
+@bb.tool(secrets=["key"])
+def shaped(
+    name: Annotated[str, Field(pattern="^[a-z]+$", description="Small letters")],
+    sizes: list[int],
+    box: dict[str, int],
+    mode: Literal["fast", "fine"] = "fast",
+    note: str | None = None,
+    loud: bool = True,
+    key: str = "",
+) -> dict[str, object]:
+    """Take inputs of all shapes.
+
+    And give them back.
+    """
+    return {"name": name, "sizes": sizes, "box": box, "mode": mode, "note": note, "loud": loud}
+
+
+# -- for the page of a task
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>\x1b]0;title\x07\u202egpj.exe"
+SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60" onload="alert(1)">
+<script>alert(1); fetch("http://elsewhere.test/")</script><image href="http://elsewhere.test/x.png"/>
+<rect width="90" height="60" fill="teal"/></svg>"""
+
+
+@bb.tool
+def paint(ctx: TaskContext) -> dict[str, object]:
+    """Show what may be shown of a task: colours, files, a deep result, and what should do nothing."""
+    ctx.log(
+        "\x1b[1;31mred\x1b[0m \x1b[38;5;33mblue\x1b[0m"
+        " \x1b[38;2;40;200;40mgreen\x1b[0m \x1b[4mline\x1b[24m end"
+    )
+    ctx.log("10 %\r 50 %\r100 %")
+    ctx.log(HOSTILE + "\b", level="error")
+    ctx.log("y" * 12_000)
+    ctx.log("the last line")
+    ctx.artifact(SVG, "<b>drawing.svg")
+    ctx.artifact(b'{"forces": [1, 2]}', "\u202eforces.json")
+    ctx.artifact(b"no page" * 20_000, "page.html")
+    return {"name": HOSTILE, "atoms": [{"at": [0, i]} for i in range(300)], "text": "z" * 5000}
+
+
+@bb.tool
+def flood(lines: int = 12_000) -> str:
+    """Write many lines."""
+    for i in range(1, lines + 1):
+        print(f"number {i}")
+    return "done"
+
+
+@bb.tool(retries=1)
+def halfway(ctx: TaskContext) -> str:
+    """Fail once; then go half the way, and ask whether to go on."""
+    if ctx.attempt == 1:
+        raise ValueError("not yet")
+    ctx.progress(1, 2, phase="first half")
+    return ctx.ask("Go on?").action
 
 
 if __name__ == "__main__":

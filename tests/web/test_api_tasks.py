@@ -83,6 +83,19 @@ def test_tasks_are_listed_by_filters_and_in_pages(local: Api) -> None:
     rest = listed(sort="oldest", limit=4, cursor=oldest["next_cursor"])
     assert [task["task_id"] for task in oldest["tasks"]] + rest == found[::-1]
     turned = local.get("/tasks", 400, tag="listed", cursor=oldest["next_cursor"])
+    for sort, whole in (("newest", found), ("oldest", found[::-1])):
+        page = local.get("/tasks", tag="listed", sort=sort, limit=2)
+        assert page["previous_cursor"] is None
+        for _ in range(2):
+            page = local.get("/tasks", tag="listed", sort=sort, limit=2, cursor=page["next_cursor"])
+        assert (page["next_cursor"], page["tasks"][-1]["task_id"]) == (None, whole[-1])
+        back = local.get("/tasks", tag="listed", sort=sort, limit=2, cursor=page["previous_cursor"])
+        assert [task["task_id"] for task in back["tasks"]] == whole[2:4]
+        first = local.get("/tasks", tag="listed", sort=sort, limit=2, cursor=back["previous_cursor"])
+        assert [task["task_id"] for task in first["tasks"]] == whole[:2]
+        assert first["previous_cursor"] is None
+        again = local.get("/tasks", tag="listed", sort=sort, limit=2, cursor=first["next_cursor"])
+        assert again["tasks"] == back["tasks"]
     assert turned["code"] == "invalid_cursor"
     assert listed(state="failed") == listed(text="blue SMOKE") == [failed["task_id"]]
     assert listed(state=["failed", "succeeded"]) == found

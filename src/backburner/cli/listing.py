@@ -19,7 +19,8 @@ from .verb import verb
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..service import TaskPage, TaskStatus
+    from ..service import TaskStatus
+    from ..task_pages import TaskPage
 
 #: On a narrower terminal, the ids in a list are shortened.
 _ROOM_FOR_WHOLE_IDS = 110

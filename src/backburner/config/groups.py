@@ -345,6 +345,7 @@ class HttpSettings:
     allow_anonymous: bool = setting(
         False, "Lets a server without tokens listen beyond this host", example="true"
     )
+    dashboard: bool = setting(True, "Shows people what the tasks do, at `/`: see dashboard.md")
     worker_door: bool = setting(
         False,
         "Lets workers with a token for a task (`backburner token task`) run it through this server; they"

@@ -103,7 +103,11 @@ def _named(artifact: Artifact) -> str:
 
 
 def media_type(artifact: Artifact) -> str:
-    """Its kind, if that is one; else by the ending of the name, which itself may be anything."""
-    ending = PurePosixPath(artifact.name).suffix
-    guessed = media_type_in(artifact.kind) or mimetypes.guess_type(f"file{ending}")[0]
+    return media_type_of(artifact.name, artifact.kind)
+
+
+def media_type_of(name: str, kind: str) -> str:
+    """An artifact's kind, if that is one; else by the ending of its name, which itself may be anything."""
+    ending = PurePosixPath(name).suffix
+    guessed = media_type_in(kind) or mimetypes.guess_type(f"file{ending}")[0]
     return guessed or "application/octet-stream"

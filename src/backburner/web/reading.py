@@ -8,11 +8,13 @@ from typing import Any
 from ..app import Backburner
 from ..client_time_outs import ClientTimeOut
 from ..config import Settings
+from ..errors import ArtifactNotFound
 from ..health import supervision_of
 from ..mcp.links import Links
 from ..mcp.patience import by_client, limits, transport_of
 from ..mcp.showing import Client
 from ..records import (
+    contents_of,
     delivery_record,
     queue_records,
     record,
@@ -23,8 +25,10 @@ from ..records import (
     tool_record,
     worker_records,
 )
+from ..result_parts import large_result
 from ..runtimes import runtimes
 from ..service import LogPage, TaskStatus
+from ..short_names import whole_id
 from ..store import Store
 from ..task import Artifact, InputRequest, LogLine, Task
 from ..task_request import log_cursor
@@ -55,7 +59,12 @@ class Reading:
         service = self._app.service
         page = service.list(owner=access.chosen_owner(owner, service.store), **filters)
         found = [_shown(service.view(task)) for task in page.tasks]
-        return {"tasks": found, "next_cursor": page.next_cursor}
+        cursors = {"next_cursor": page.next_cursor, "previous_cursor": page.previous_cursor}
+        return {"tasks": found, **cursors}
+
+    def whole_id(self, access: Access, beginning: str) -> str:
+        """The id of the one task that begins so. Raises TaskNotFound and AmbiguousTask."""
+        return whole_id(self._app.store, beginning, access.owner)
 
     def task(self, access: Access, task_id: str) -> dict[str, Any]:
         """All about a task, but for its log and its files."""
@@ -89,10 +98,35 @@ class Reading:
         shown = result_record(outcome, self._app.artifacts)
         return {**shown, "artifacts": self._files(outcome.task, outcome.artifacts)}
 
+    def kept_result(self, access: Access, task_id: str) -> dict[str, Any]:
+        """What the store itself has of a result: of one that was too large, what stands for it."""
+        outcome = self._app.service.result(task_id, owner=access.owner)
+        is_whole = large_result(outcome.task, outcome.artifacts) is None
+        value = contents_of(outcome.task, outcome.task.result) if is_whole else outcome.task.result
+        return {"result": value, "is_whole": is_whole}
+
     def artifacts(self, access: Access, task_id: str) -> dict[str, Any]:
         """The files that a task made, each with a link that works for a while."""
         task = self._app.service.status(task_id, owner=access.owner).task
         return {"task_id": task_id, "artifacts": self._files(task, self._app.store.artifacts(task_id))}
+
+    def artifact_link(self, access: Access, task_id: str, artifact_id: str, *, own: bool) -> str:
+        """Where a file of a task can be had for a while; `own`: from this server, as a path.
+
+        Raises TaskNotFound and ArtifactNotFound.
+        """
+        task = self._app.service.status(task_id, owner=access.owner).task
+        artifact = next(
+            (one for one in self._app.store.artifacts(task_id) if one.artifact_id == artifact_id), None
+        )
+        if artifact is None:
+            raise ArtifactNotFound(artifact_id=artifact_id)
+        app, http = self._app, self._app.settings.http
+        here = Links(app.store, "http://here", http.artifact_link_s)
+        elsewhere = None if own else Links(app.store, "http://here", http.artifact_link_s, app.artifacts.link)
+        link = (elsewhere or here).to(artifact, task.expires_at)
+        assert link is not None, "it has an address"
+        return link.url.removeprefix("http://here")
 
     def _files(self, task: Task, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
         app, http = self._app, self._app.settings.http
@@ -127,6 +161,10 @@ class Reading:
             "more": more,
         }
 
+    def last_line(self, access: Access, task_id: str) -> int:
+        """The number of the last line of its log so far."""
+        return self._app.store.last_log_seq(self._app.service.head(task_id, owner=access.owner).task_id)
+
     def _log_page(self, access: Access, task_id: str, after: int, limit: int) -> LogPage:
         """So many lines, or as many as are enough for an answer: long ones are not read in vain."""
         lines: list[LogLine] = []
@@ -144,16 +182,14 @@ class Reading:
 
     def overview(self, access: Access, *, last_s: float = 3600, stretches: int = 60) -> dict[str, Any]:
         """What somebody sees first: states, queues, workers, and the last hour."""
-        store, workers = self._app.store, self.workers(access)["workers"]
         every_ms = max(1000, int(last_s * 1000 / stretches))
-        until = store.now_ms() + 1
+        until = self._app.store.now_ms() + 1
+        since = until - stretches * every_ms
         return {
             **self.states(access),
             "queues": self.queues()["queues"],
-            "workers": workers,
-            "statistics": statistics(
-                store, until - stretches * every_ms, until, every_ms, owner=access.owner
-            ),
+            "workers": self.workers(access)["workers"],
+            "statistics": self.statistics(access, since=since, until=until, every_s=every_ms / 1000),
         }
 
     def statistics(

@@ -14,8 +14,9 @@ from pydantic import TypeAdapter
 from ..client_errors import NotOffered
 from ..errors import InvalidRequest
 from ..estimate import EstimateSource, ExpectedRuntime
-from ..service import LogPage, TaskPage, TaskResult, TaskStatus
+from ..service import LogPage, TaskResult, TaskStatus
 from ..task import LOCAL_OWNER, Artifact, Attempt, Event, InputRequest, LogLine, Task
+from ..task_pages import TaskPage
 from ..task_request import TaskRequest, log_cursor, log_seq
 from ..times import from_iso, iso
 from .connection import Connection

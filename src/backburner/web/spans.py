@@ -36,6 +36,24 @@ def statistics(store: Store, since: int, until: int, every_ms: int, **filters: A
     }
 
 
+def joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The statistics of two times as those of one; `after` begins where `before` ends."""
+    totals = (before["total"], after["total"])
+    return {
+        **after,
+        "since": before["since"],
+        "stretches": [*before["stretches"], *after["stretches"]],
+        "total": {
+            "ended": dict(sum((Counter(one["ended"]) for one in totals), Counter[str]())),
+            **{name: _of_counts(_added(name, *totals)) for name in ("wait", "run")},
+        },
+    }
+
+
+def _added(name: str, *totals: dict[str, Any]) -> list[int]:
+    return [sum(counts) for counts in zip(*(one[name]["counts"] for one in totals), strict=True)]
+
+
 def _counted(ended: Iterable[Ended]) -> dict[str, Any]:
     states, waits, runs = Counter[str](), Counter[int](), Counter[int]()
     for one in ended:
@@ -49,7 +67,10 @@ def _counted(ended: Iterable[Ended]) -> dict[str, Any]:
 
 def _spread(classes: Mapping[int, int]) -> dict[str, Any]:
     """How many spans are below each bound and not below the one before; and within what the most are."""
-    counts = [classes.get(n, 0) for n in range(len(_BOUNDS_S) + 1)]
+    return _of_counts([classes.get(n, 0) for n in range(len(_BOUNDS_S) + 1)])
+
+
+def _of_counts(counts: list[int]) -> dict[str, Any]:
     return {"counts": counts, "half_within_s": _within(counts, 0.5), "most_within_s": _within(counts, 0.95)}
 
 

@@ -18,7 +18,7 @@ Action = Literal["cancel", "retry", "delete"]
 #: What a filter may choose for one request; who has more asks again.
 MOST_AT_ONCE = 1000
 _PAGE = 500
-_FIT: Mapping[Action, frozenset[State]] = {
+FIT: Mapping[Action, frozenset[State]] = {
     "cancel": frozenset(State) - TERMINAL,
     "retry": frozenset({State.FAILED, State.TIMED_OUT, State.CANCELLED}),
     "delete": TERMINAL,
@@ -97,7 +97,7 @@ class Steering:
     def _fitting(self, action: Action, owner: str | None, filters: dict[str, Any]) -> Iterator[Task]:
         """The tasks that a filter chooses and that the action can be done to."""
         asked = frozenset(State(state) for state in filters.pop("states", ()))
-        states = asked & _FIT[action] if asked else (_WENT_WRONG if action == "retry" else _FIT[action])
+        states = asked & FIT[action] if asked else (_WENT_WRONG if action == "retry" else FIT[action])
         cursor, service = None, self._app.service
         while states:
             page = service.list(owner=owner, states=[*states], limit=_PAGE, cursor=cursor, **filters)

@@ -41,8 +41,8 @@ def http_app(
     routes: Sequence[BaseRoute] = (),
     mcp_options: Mapping[str, Any] | None = None,
 ) -> Starlette:
-    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics` and `routes`, behind
-    the checks of the settings.
+    """MCP at `path`, `/api/v1`, `/artifacts/…`, `/healthz`, `/readyz`, `/metrics`, `routes`, and the
+    dashboard at `/`, behind the checks of the settings.
 
     `mcp_options` go to the framework's own HTTP app, as `event_store` or `json_response`.
 
@@ -55,9 +55,10 @@ def http_app(
     mcp: Any = framework.http_app(server, path, **(mcp_options or {}))
     if (manager := framework.session_manager(server)) is not None:
         answer_shortly(manager)
-    from ...web.api import routes as api_routes  # it is above us, and on the same port
+    from ...web.at_server import Web  # it is above us, and on the same port
 
     verifier = verifier_of(app)
+    web = Web(app, verifier)
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
     metrics: ASGIApp = request_response(MetricsPage(app))
@@ -66,6 +67,7 @@ def http_app(
         endpoint = RequireAuthMiddleware(ForCallers(endpoint), required_scopes=[])
         metrics = RequireAuthMiddleware(metrics, required_scopes=[])
         middleware += [
+            *web.middleware,
             Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
             Middleware(AuthContextMiddleware),
         ]
@@ -79,10 +81,11 @@ def http_app(
             Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
-            *api_routes(app, tokens=verifier is not None),
+            *web.api,
             Route("/metrics", endpoint=_as_endpoint(metrics)),
             *(worker_routes(app) if app.settings.http.worker_door else []),
             *routes,
+            *web.dashboard,
         ],
         middleware=middleware,
         lifespan=life.lifespan,

@@ -99,16 +99,33 @@ def _server(app: Backburner, config: Any) -> Any:
                 port = self.servers[0].sockets[0].getsockname()[1]
                 addresses = " or ".join(addresses_for_clients(app.settings.http, config.host, port))
                 say(app.settings.log, f"MCP is at {addresses}")
+                if app.settings.http.dashboard:
+                    first = _addresses(app.settings.http, config.host, port)[0]
+                    say(app.settings.log, _of_dashboard(app, first))
 
     return Telling(config)
 
 
 def addresses_for_clients(http: HttpSettings, host: str, port: int) -> list[str]:
-    """Where MCP is for clients: as the operator says, else by the bound address and this machine's name."""
+    """Where MCP is for clients."""
+    return [f"{address}/mcp" for address in _addresses(http, host, port)]
+
+
+def _addresses(http: HttpSettings, host: str, port: int) -> list[str]:
+    """Where the server is: as the operator says, else by the bound address and this machine's name."""
     if http.public_url:
-        return [f"{http.public_url.rstrip('/')}/mcp"]
+        return [http.public_url.rstrip("/")]
     names = ["127.0.0.1", socket.gethostname()] if host in EVERYWHERE else [host]
-    return [f"http://{Host(name, str(port))}/mcp" for name in names]
+    return [f"http://{Host(name, str(port))}" for name in names]
+
+
+def _of_dashboard(app: Backburner, address: str) -> str:
+    """Where the dashboard is. Where nobody needs a token, by a link that opens it once."""
+    if verifier_of(app) is not None:
+        return f"The dashboard is at {address}/ for whoever has a token"
+    from ...web.dashboard.sessions import one_time_link  # it is above us, and on the same port
+
+    return f"The dashboard opens once with {one_time_link(app.store, address)}"
 
 
 def _say_names(app: Backburner, host: str, port: int) -> None:

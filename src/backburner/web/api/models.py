@@ -62,7 +62,9 @@ class TaskFilter(Given):
 class ListTasks(TaskFilter):
     sort: Literal["newest", "oldest"] = Field(default="newest", description="Which come first")
     limit: int = Field(default=50, ge=1, le=500)
-    cursor: str | None = Field(default=None, max_length=2000, description="next_cursor of the page before")
+    cursor: str | None = Field(
+        default=None, max_length=2000, description="next_cursor or previous_cursor of a page"
+    )
 
 
 class Progress(Shown):
@@ -107,6 +109,7 @@ class Task(Shown):
 class TaskList(Shown):
     tasks: list[Task]
     next_cursor: str | None
+    previous_cursor: str | None
 
 
 class Attempt(Shown):

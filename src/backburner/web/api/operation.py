@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,7 +91,11 @@ class Endpoint:
             raise NoSuchMethod(method=method[:20])
         if method not in _SAFE_METHODS:
             _refuse_other_sites(request)
-        query = None if operation.query is None else _parsed_query(operation.query, request)
+        query = (
+            None
+            if operation.query is None
+            else parsed_query(operation.query, request.query_params.multi_items())
+        )
         body = None if operation.body is None else await self._body(operation.body, request)
         answer = await operation.run(Asked(access, request.path_params, query, body, request))
         if isinstance(answer, Response):
@@ -119,9 +123,10 @@ def _refuse_other_sites(request: Request) -> None:
         raise NotJson
 
 
-def _parsed_query(model: type[Given], request: Request) -> Given:
+def parsed_query(model: type[Given], query: Iterable[tuple[str, str]]) -> Given:
+    """What a query says. Raises InvalidRequest."""
     given: dict[str, Any] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in query:
         if _is_list(model, name):
             given.setdefault(name, []).append(value)
         else:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec
 
 from starlette.responses import Response
 
 from ...app import Backburner
-from ...mcp.adapters.listing import learn_tools
 from ...service import TaskStatus
 from ...task import Resources
 from ...task_request import TaskRequest
+from ..blocking import Blocking
 from ..reading import Reading
 from ..steering import Steering
 from . import models, server_models
@@ -22,10 +20,7 @@ from .openapi import document
 from .operation import Answer, Asked, Operation, as_json
 from .streams import Streams
 
-logger = logging.getLogger(__name__)
-
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Operations:
@@ -35,25 +30,11 @@ class Operations:
         self._app, self._base, self._tokens = app, base, tokens
         self._reading, self._steering = Reading(app), Steering(app)
         self._streams = Streams(app, self._reading)
-        self._learned: asyncio.Future[None] | None = None
-
-    async def _blocking(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what blocks, when the tools are known: a server that is attached is asked for them once."""
-        if self._learned is None:
-            self._learned = asyncio.ensure_future(self._learn())
-        await asyncio.shield(self._learned)
-        return await self._app.service.aio.run(function, *args, **kwargs)
+        self._blocking = Blocking(app).run
 
     async def _shown(self, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Response:
         """The same for what is shown as it is."""
         return await self._blocking(lambda: as_json(function(*args, **kwargs)))
-
-    async def _learn(self) -> None:
-        if self._app.server is not None:
-            try:
-                await learn_tools(self._app)
-            except Exception:
-                logger.exception("The server's tools could not be listed")
 
     # -- tasks
 

@@ -37,7 +37,7 @@ class Streams:
     async def events(self, asked: Asked) -> Response:
         after = asked.request.headers.get("last-event-id") or asked.query.after
         await self._feed.check(after)
-        return _stream(self._told(asked.access.owner, after))
+        return stream(self._told(asked.access.owner, after))
 
     async def _told(self, owner: str | None, after: str | None) -> AsyncIterator[ServerSentEvent | bytes]:
         with contextlib.suppress(TimeoutError):
@@ -53,7 +53,7 @@ class Streams:
             raise InvalidCursor
         await self._app.service.aio.head(task_id, owner=access.owner)
         after = int(last) if last is not None else asked.query.after
-        return _stream(self._lines(access, task_id, after))
+        return stream(self._lines(access, task_id, after))
 
     async def _lines(
         self, access: Access, task_id: str, after: int
@@ -104,6 +104,6 @@ def _event(name: str, values: dict[str, Any], place: str | None = None) -> Serve
     return ServerSentEvent(json.dumps(values), event=name, id=place)
 
 
-def _stream(events: AsyncIterator[ServerSentEvent | bytes]) -> Response:
+def stream(events: AsyncIterator[ServerSentEvent | bytes] | AsyncIterator[bytes]) -> Response:
     headers = {**SAFE, "X-Accel-Buffering": "no"}
     return EventSourceResponse(events, headers=headers, ping=_PING_S, send_timeout=_UNREAD_S, sep="\n")

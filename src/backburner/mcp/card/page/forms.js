@@ -3,15 +3,15 @@
 let fields = 0;
 
 /** The ways to answer one property of a schema: its element, and `read`, which gives its value or throws. */
-function field(name, schema, required) {
+function field(name, schema, required, make = controlFor) {
   const id = `field-${++fields}`;
   const title = schema.title || name;
   const row = element("div", "", { class: "field" });
-  const control = controlFor(schema, id);
+  const control = make(schema, id);
   if (control.group) {
     control.input.prepend(element("legend", title));
     row.append(control.input);
-  } else if (schema.type === "boolean") {
+  } else if (control.input.type === "checkbox") {
     row.className = "field check";
     row.append(control.input, element("label", title, { for: id }));
   } else {
@@ -21,7 +21,7 @@ function field(name, schema, required) {
     row.append(element("small", schema.description, { id: `${id}-help`, dir: "auto" }));
     control.input.setAttribute("aria-describedby", `${id}-help`);
   }
-  if (required && !control.group && schema.type !== "boolean") control.input.required = true;
+  if (required && !control.group && control.input.type !== "checkbox") control.input.required = true;
   const read = () => {
     const bad = !control.group && !control.input.checkValidity();
     control.input.setAttribute("aria-invalid", bad);
@@ -48,9 +48,7 @@ function controlFor(schema, id) {
   }
   if (schema.type === "number" || schema.type === "integer") return writeNumber(schema, id);
   if (schema.type === "string" || schema.type === undefined) return writeText(schema, id);
-  const input = element("textarea", "", { id, rows: 3, spellcheck: "false" });
-  input.value = schema.default === undefined ? "" : JSON.stringify(schema.default);
-  return { input, read: () => (input.value ? JSON.parse(input.value) : undefined) };
+  return writeJson(schema, id);
 }
 
 function chooseOne(options, chosen, id) {
@@ -77,6 +75,21 @@ function chooseSeveral(options, chosen, id) {
   return { group: true, input, read: () => boxes.filter(([box]) => box.checked).map(([, value]) => value) };
 }
 
+function writeJson(schema, id) {
+  const input = element("textarea", "", { id, rows: 3, spellcheck: "false", placeholder: "JSON" });
+  input.value = schema.default === undefined ? "" : JSON.stringify(schema.default, null, 2);
+  const read = () => (input.value.trim() ? JSON.parse(input.value) : undefined);
+  input.addEventListener("input", () => {
+    try {
+      read();
+      input.setCustomValidity("");
+    } catch (error) {
+      input.setCustomValidity(`This is not JSON: ${error.message}`);
+    }
+  });
+  return { input, read };
+}
+
 function writeNumber(schema, id) {
   const step = schema.type === "integer" ? "1" : "any";
   const input = element("input", "", { type: "number", id, step, min: schema.minimum, max: schema.maximum });
@@ -84,10 +97,10 @@ function writeNumber(schema, id) {
   return { input, read: () => (input.value === "" ? undefined : Number(input.value)) };
 }
 
-const KINDS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
+const KINDS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local", password: "password" };
 
 function writeText(schema, id) {
-  const long = schema.maxLength > 200;
+  const long = schema.maxLength > 200 || schema.format === "lines";
   const limits = { id, minlength: schema.minLength, maxlength: schema.maxLength, dir: "auto", autocomplete: "off" };
   const kind = KINDS[Object.hasOwn(KINDS, schema.format) ? schema.format : ""] || "text";
   const input = long ? element("textarea", "", { rows: 3, ...limits }) : element("input", "", { type: kind, ...limits });
