@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from dataclasses import dataclass, field
 from ...app import Backburner
 from ...errors import BackburnerError, TaskNotFound
 from ...watch import ANYTHING
+
+logger = logging.getLogger(__name__)
 
 Render = Callable[[], Awaitable[str]]
 
@@ -78,16 +81,11 @@ class Live:
         while True:
             page.happened.clear()
             began = time.monotonic()
-            # A store that is away: the page stays as it is.
-            with contextlib.suppress(BackburnerError):
-                try:
-                    frame = _frame("page", await page.render())
-                except TaskNotFound as error:
-                    frame = _frame("gone", str(error))
-                if frame != page.frame:
-                    async with page.changed:
-                        page.frame, page.version = frame, page.version + 1
-                        page.changed.notify_all()
+            frame = await _rendered(page)
+            if frame != page.frame:
+                async with page.changed:
+                    page.frame, page.version = frame, page.version + 1
+                    page.changed.notify_all()
             took = time.monotonic() - began
             await asyncio.sleep(min(max(_REST_S, _REST_TIMES * took * len(self._pages)), _LONGEST_REST_S))
             with contextlib.suppress(TimeoutError):
@@ -109,6 +107,19 @@ class Live:
     def _wake(self) -> None:
         for page in self._pages.values():
             page.happened.set()
+
+
+async def _rendered(page: _Shown) -> bytes:
+    """The page as it is now; as it was, while it cannot be had: its store may be away."""
+    try:
+        return _frame("page", await page.render())
+    except TaskNotFound as error:
+        return _frame("gone", str(error))
+    except BackburnerError:
+        return page.frame
+    except Exception:
+        logger.exception("A page of the dashboard could not be rendered")
+        return page.frame
 
 
 def _frame(name: str, text: str) -> bytes:
