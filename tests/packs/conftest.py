@@ -31,7 +31,9 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 def bb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backburner]:
     """An app with all packs for all tests of a file: each new supervisor would import ASE again."""
     state = tmp_path_factory.mktemp("packs")
-    settings, variables = {"supervisor__idle_exit_s": "0"}, {"XDG_STATE_HOME": str(state)}
+    settings = {"supervisor__idle_exit_s": "0"}
+    # Threads of linear algebra wait for each other by spinning, which on few cores takes most of the time.
+    variables = {"XDG_STATE_HOME": str(state), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with Deployment(state, (), settings, variables) as deployment, deployment.app(app.make) as made:
         made.start()
         supervisor = deployment.supervisor()
