@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from backburner.errors import ConfigError
 from backburner.mcp.serving.run import check_bind, split_address
 from backburner.mcp.serving.token_file import hash_token
 from backburner.mcp.serving.tokens import JwtTokens, StaticTokens
-from tests.deployment import Deployment
+from tests import services
+from tests.deployment import Deployment, HttpServer
 from tests.mcp_server.harness import SCRIPT, Peer, connect, deploy, make_app
 from tests.services import wait_until
 
@@ -66,21 +68,34 @@ async def looks_like_no_task(alice: Peer, bob: Peer) -> None:
     assert [task["task_id"] for task in (await alice.tool("list_tasks"))["tasks"]] == [task_id]
 
 
-def test_tokens_come_and_go_with_their_file_and_without_one_nobody_comes_in(deployment: Deployment) -> None:
-    folder = deployment.folder
-    tokens = Path(token_file(folder, alice="token-of-alice"))
-    deployment.settings |= {"http__auth__tokens": str(tokens)}
-    with deployment.http() as server, httpx2.Client() as http:
+@pytest.fixture(scope="module")
+def tokened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, HttpServer]]:
+    """A server for whoever has a token, and the file in which they are: Alice's alone."""
+    folder = tmp_path_factory.mktemp("tokened")
+    tokens = token_file(folder, alice="token-of-alice")
+    with deploy(folder, http__auth__tokens=tokens) as made, made.http() as server:
+        services.running.add(server.pid)
+        yield Path(tokens), server
+
+
+async def test_without_a_token_nobody_comes_in(tokened: tuple[Path, HttpServer]) -> None:
+    _, server = tokened
+    async with httpx2.AsyncClient() as http:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
+            refused = await http.post(server.url, json={}, headers=headers)
+            assert refused.status_code == 401
+            assert "www-authenticate" in refused.headers
+        assert (await http.get(f"{server.address}/healthz")).status_code == 200
+
+
+def test_tokens_come_and_go_with_their_file(tokened: tuple[Path, HttpServer]) -> None:
+    tokens, server = tokened
+    folder = tokens.parent
+    with httpx2.Client() as http:
 
         def may_come_in(token: str) -> bool:
             answer = http.post(server.url, json={}, headers={"Authorization": f"Bearer {token}"})
             return answer.status_code != 401
-
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
-            refused = http.post(server.url, json={}, headers=headers)
-            assert refused.status_code == 401
-            assert "www-authenticate" in refused.headers
-        assert http.get(f"{server.address}/healthz").status_code == 200
 
         assert may_come_in("token-of-alice")
         token_file(folder, alice="token-of-alice", bob="token-of-bob")
