@@ -11,12 +11,33 @@ from tests import services
 from tests.client.gates import APP, Gates
 from tests.deployment import Deployment
 from tests.interop import environment
+from tests.mcp_server.lasting import Lasting
 
 
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     with Deployment(tmp_path, (APP,)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lasting]:
+    """The deployments that tests share."""
+    with Lasting(tmp_path_factory.mktemp("lasting")) as made:
+        yield made
+
+
+@pytest.fixture
+def shared(lasting: Lasting) -> Iterator[Deployment]:
+    """A store that other tests use as well."""
+    with lasting.deployment(APP) as made:
+        yield made
+
+
+@pytest.fixture
+def url(lasting: Lasting, shared: Deployment) -> str:
+    """The address of a server over HTTP on that store, which other tests use as well."""
+    return lasting.url(shared)
 
 
 @pytest.fixture

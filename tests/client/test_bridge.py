@@ -57,12 +57,9 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     assert "cancelled" in seen["after"][0]
 
 
-async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    with deployment.http() as server:
-        for mode in ("legacy", "auto"):
-            await the_host(server.url, mode, Gates(tmp_path / mode))
+async def test_a_host_of_either_era_gets_an_answer_in_its_own_words(url: str, tmp_path: Path) -> None:
+    for mode in ("legacy", "auto"):
+        await the_host(url, mode, Gates(tmp_path / mode))
 
 
 async def the_host(url: str, mode: str, gates: Gates) -> None:
@@ -89,21 +86,20 @@ async def test_a_bridge_to_a_server_without_tasks_passes_its_results_on(deployme
         assert result.content[0].text == "counted to 2"  # type: ignore[union-attr]
 
 
-async def test_a_host_that_goes_away_leaves_the_task_running(deployment: Deployment, gates: Gates) -> None:
+async def test_a_host_that_goes_away_leaves_the_task_running(url: str, gates: Gates) -> None:
     settings = Settings.load("bridge", {"mcp": {"patience_s": 0.1}}, {})
-    with deployment.http() as server:
-        async with (
-            Bridge(server.url, settings=settings).serving() as bridge,
-            Client(bridge, mode="legacy") as host,
-        ):
-            held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 1})
-            assert held.structured_content is not None
-        gates.open(1)
-        await until(lambda: gates.passed(1))
-        gates.end()
-        async with BackburnerClient(server.url) as client:
-            handle = await client.resume(held.structured_content["data"]["job_id"])
-            assert (await handle.result()).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
+    async with (
+        Bridge(url, settings=settings).serving() as bridge,
+        Client(bridge, mode="legacy") as host,
+    ):
+        held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 1})
+        assert held.structured_content is not None
+    gates.open(1)
+    await until(lambda: gates.passed(1))
+    gates.end()
+    async with BackburnerClient(url) as client:
+        handle = await client.resume(held.structured_content["data"]["job_id"])
+        assert (await handle.result()).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

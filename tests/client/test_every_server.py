@@ -146,7 +146,7 @@ async def test_a_server_in_this_process_is_called_like_any_other() -> None:
 
 @pytest.mark.parametrize("extensions", [[], [TasksExtension()]], ids=["held", "a task"])
 async def test_a_client_of_the_sdk_hears_of_progress_as_the_tool_gave_it(
-    deployment: Deployment, gates: Gates, extensions: list[TasksExtension]
+    shared: Deployment, gates: Gates, extensions: list[TasksExtension]
 ) -> None:
     heard: list[tuple[float, float | None, str | None]] = []
 
@@ -156,7 +156,7 @@ async def test_a_client_of_the_sdk_hears_of_progress_as_the_tool_gave_it(
             gates.end()
 
     gates.open(1)
-    async with Client(deployment.stdio(), extensions=extensions) as client:
+    async with Client(shared.stdio(), extensions=extensions) as client:
         arguments = {"folder": str(gates.folder), "n": 1}
         result = await client.call_tool("gates", arguments, progress_callback=hear)
     assert text_of(result) == "passed 1 gates"
@@ -164,7 +164,7 @@ async def test_a_client_of_the_sdk_hears_of_progress_as_the_tool_gave_it(
     assert "gate 1" in str([message for _, _, message in heard])
 
 
-async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(deployment: Deployment) -> None:
+async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(shared: Deployment) -> None:
     statuses: list[str] = []
 
     async def note(task: dict[str, Any]) -> None:
@@ -174,7 +174,7 @@ async def test_a_client_of_the_sdk_waits_for_tasks_by_the_extension(deployment: 
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     extension = TasksExtension(note)
-    async with Client(deployment.stdio(), extensions=[extension], elicitation_callback=ada) as client:
+    async with Client(shared.stdio(), extensions=[extension], elicitation_callback=ada) as client:
         assert text_of(await client.call_tool("count", {"n": 5})) == "counted to 5"
         assert statuses[-1] == "completed"
         assert text_of(await client.call_tool("ask", {})) == "Hello, Ada!"

@@ -41,17 +41,16 @@ def text_of(result: types.CallToolResult) -> str:
     return block.text
 
 
-async def test_files_are_downloaded_and_checked(deployment: Deployment, tmp_path: Path) -> None:
+async def test_files_are_downloaded_and_checked(url: str, shared: Deployment, tmp_path: Path) -> None:
     """Over HTTP by their links, over stdio a range at a time."""
-    with deployment.http() as server:
-        async with BackburnerClient(server.url) as client:
-            handle = await client.start("make_files")
-            await handle.result()
-        for number, target in enumerate((server.url, deployment.stdio())):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            async with BackburnerClient(target) as client:
-                await download(await client.resume(handle.task_id), folder, by_link=target == server.url)
+    async with BackburnerClient(url) as client:
+        handle = await client.start("make_files")
+        await handle.result()
+    for number, target in enumerate((url, shared.stdio())):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        async with BackburnerClient(target) as client:
+            await download(await client.resume(handle.task_id), folder, by_link=target == url)
 
 
 async def download(handle: TaskHandle, folder: Path, *, by_link: bool) -> None:
@@ -70,40 +69,34 @@ async def download(handle: TaskHandle, folder: Path, *, by_link: bool) -> None:
     assert sorted(os.listdir(folder)) == ["data.bin", "notes.txt"], "a damaged file is not kept"
 
 
-async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_all(
-    deployment: Deployment,
-) -> None:
+async def test_a_question_is_answered_by_the_handle_by_the_callback_or_not_at_all(url: str) -> None:
     async def ada(context: Any, params: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
-    with deployment.http() as server:
-        for mode in MODES:
-            async with BackburnerClient(server.url, mode=mode) as client:
-                handle = await client.start("ask")
-                asked: list[Any] = []
-                async for update in handle.watch():
-                    for key, question in update.questions.items():
-                        asked.append(question["params"]["message"])
-                        await handle.answer({key: {"name": "Grace"}})
-                assert asked == ["Your name?"]
-                assert text_of(await handle.result()) == "Hello, Grace!"
-                # A call has nobody who could answer, so it refuses.
-                assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "no: cancel"
-            async with BackburnerClient(server.url, mode=mode, elicitation_callback=ada) as client:
-                assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "Hello, Ada!"
+    for mode in MODES:
+        async with BackburnerClient(url, mode=mode) as client:
+            handle = await client.start("ask")
+            asked: list[Any] = []
+            async for update in handle.watch():
+                for key, question in update.questions.items():
+                    asked.append(question["params"]["message"])
+                    await handle.answer({key: {"name": "Grace"}})
+            assert asked == ["Your name?"]
+            assert text_of(await handle.result()) == "Hello, Grace!"
+            # A call has nobody who could answer, so it refuses.
+            assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "no: cancel"
+        async with BackburnerClient(url, mode=mode, elicitation_callback=ada) as client:
+            assert text_of(await asyncio.wait_for(client.call("ask"), 20)) == "Hello, Ada!"
 
 
-async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(
-    deployment: Deployment, gates: Gates
-) -> None:
-    with deployment.http() as server:
-        for mode in MODES:
-            async with BackburnerClient(server.url, mode=mode) as client:
-                handle = await client.start("gates", folder=str(gates.folder))
-                await handle.cancel()
-                with pytest.raises(TaskWasCancelled):
-                    await handle.result()
-                await handle.cancel()
+async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(url: str, gates: Gates) -> None:
+    for mode in MODES:
+        async with BackburnerClient(url, mode=mode) as client:
+            handle = await client.start("gates", folder=str(gates.folder))
+            await handle.cancel()
+            with pytest.raises(TaskWasCancelled):
+                await handle.result()
+            await handle.cancel()
 
 
 @pytest.mark.parametrize(
@@ -116,9 +109,9 @@ async def test_cancelling_is_told_as_such_and_harmless_when_done_twice(
     ids=["2026", "2025", "two-stage"],
 )
 async def test_the_end_is_told_by_a_notification(
-    deployment: Deployment, gates: Gates, options: dict[str, Any], tool: str
+    shared: Deployment, gates: Gates, options: dict[str, Any], tool: str
 ) -> None:
-    async with BackburnerClient(deployment.stdio(), **options) as client:
+    async with BackburnerClient(shared.stdio(), **options) as client:
         handle = await client.start(tool, folder=str(gates.folder), n=1)
         async with handle.listening() as bell:
             gates.open(1)
@@ -147,21 +140,18 @@ async def test_what_a_server_does_not_offer_is_said(deployment: Deployment) -> N
             await handle.artifacts()
 
 
-async def test_the_display_shows_the_bar_the_phase_the_time_left_and_the_log(
-    deployment: Deployment, gates: Gates
-) -> None:
+async def test_the_display_shows_the_bar_the_phase_the_time_left_and_the_log(url: str, gates: Gates) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
-    with deployment.http() as server:
-        async with BackburnerClient(server.url) as client:
-            handle = await client.start("gates", folder=str(gates.folder), n=1)
-            gates.open(1)
-            with TaskDisplay(console) as display:
-                showing = asyncio.ensure_future(display.result(handle))
-                await until(lambda: "gate 1" in screen.getvalue() and "step 1" in screen.getvalue())
-                shown = screen.getvalue()
-                gates.end()
-                assert text_of(await showing) == "passed 1 gates"
+    async with BackburnerClient(url) as client:
+        handle = await client.start("gates", folder=str(gates.folder), n=1)
+        gates.open(1)
+        with TaskDisplay(console) as display:
+            showing = asyncio.ensure_future(display.result(handle))
+            await until(lambda: "gate 1" in screen.getvalue() and "step 1" in screen.getvalue())
+            shown = screen.getvalue()
+            gates.end()
+            assert text_of(await showing) == "passed 1 gates"
     bar = next(line for line in shown.splitlines() if "gate 1" in line)
     assert "gates" in bar
     assert "━" in bar

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -15,6 +14,7 @@ import pytest
 
 from backburner.client import BackburnerClient
 from tests.deployment import ROOT, Deployment
+from tests.interop.serving import serving
 
 pytestmark = pytest.mark.slow
 
@@ -22,33 +22,39 @@ SERVER = ROOT / "tests" / "interop" / "typed_server.py"
 IMAGE = base64.b64encode(b"\x89PNG" + bytes(1_999_996)).decode()
 
 
-@pytest.fixture
-def typed(tmp_path: Path) -> Iterator[Deployment]:
-    with Deployment(tmp_path, (SERVER,), {"mcp__whole_result_bytes": "50000"}) as made:
-        yield made
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    settings = {"mcp__whole_result_bytes": "50000", "supervisor__idle_exit_s": "0"}
+    return Deployment(tmp_path_factory.mktemp("typed"), (SERVER,), settings)
+
+
+@pytest.fixture(scope="module")
+def url(typed: Deployment) -> Iterator[str]:
+    """Its server over HTTP. Who works for it stays for all tests."""
+    with serving(typed) as url:
+        yield url
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_the_client_gets_it_in_every_dialect(typed: Deployment, transport: str) -> None:
+async def test_the_client_gets_it_in_every_dialect(typed: Deployment, url: str, transport: str) -> None:
     ways: dict[str, dict[str, Any]] = {
         "2026-07-28": {},
         "2025-11-25": {"mode": "legacy"},
         "inline": {"tasks": False},
     }
-    with typed.http() as server:
-        target = server.url if transport == "http" else typed.stdio()
-        for dialect, options in ways.items():
-            async with BackburnerClient(target, **options) as client:
-                handle = await client.start("write", length=1_000_000)
-                assert handle.dialect == dialect
-                written = await handle.result()
-                assert written.structured_content == {"result": "x" * 1_000_000}
-                assert [block.model_dump()["text"] for block in written.content] == ["x" * 1_000_000]
-                _is_drawn(await client.call("draw", length=2_000_000))
-        async with BackburnerClient(target, tasks=False) as client:
-            handle = await client.start("draw_later", length=2_000_000)
-            assert handle.dialect == "two-stage"
-            _is_drawn(await handle.result())
+    target = url if transport == "http" else typed.stdio()
+    for dialect, options in ways.items():
+        async with BackburnerClient(target, **options) as client:
+            handle = await client.start("write", length=1_000_000)
+            assert handle.dialect == dialect
+            written = await handle.result()
+            assert written.structured_content == {"result": "x" * 1_000_000}
+            assert [block.model_dump()["text"] for block in written.content] == ["x" * 1_000_000]
+            _is_drawn(await client.call("draw", length=2_000_000))
+    async with BackburnerClient(target, tasks=False) as client:
+        handle = await client.start("draw_later", length=2_000_000)
+        assert handle.dialect == "two-stage"
+        _is_drawn(await handle.result())
 
 
 def _is_drawn(result: types.CallToolResult) -> None:
@@ -58,6 +64,7 @@ def _is_drawn(result: types.CallToolResult) -> None:
     assert [block.model_dump().get("text") for block in (before, after)] == ["before", "after"]
 
 
+@pytest.mark.usefixtures("url")
 def test_the_command_line_prints_it(typed: Deployment) -> None:
     def backburner(*words: str) -> str:
         command = [sys.executable, "-m", "backburner.cli", *words, "-t", str(SERVER)]

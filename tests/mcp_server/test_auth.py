@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from backburner.errors import ConfigError
 from backburner.mcp.serving.run import check_bind, split_address
 from backburner.mcp.serving.token_file import hash_token
 from backburner.mcp.serving.tokens import JwtTokens, StaticTokens
-from tests.deployment import Deployment
-from tests.mcp_server.harness import SCRIPT, connect, deploy, make_app
+from tests import services
+from tests.deployment import Deployment, HttpServer
+from tests.mcp_server.harness import SCRIPT, Peer, connect, deploy, make_app
 from tests.services import wait_until
 
 UNKNOWN = "tsk_" + "0" * 36
@@ -36,47 +38,60 @@ def token_file(folder: Path, **tokens: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("era", ["2025", "2026"])
 @pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
-async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment, era: str) -> None:
-    tokens = token_file(deployment.folder, alice="token-of-alice", bob="token-of-bob")
+async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment) -> None:
+    names = ("alice-2025", "bob-2025", "alice-2026", "bob-2026")
+    tokens = token_file(deployment.folder, **{name: f"token-of-{name}" for name in names})
     deployment.settings |= {"http__auth__tokens": tokens}
     with deployment.http() as server:
-        async with (
-            connect(server.url, era, token="token-of-alice") as alice,
-            connect(server.url, era, token="token-of-bob") as bob,
-        ):
-            task_id = await alice.start("slow", {"n": 1})
-            assert (await alice.poll(task_id))["status"] == "completed"
-            said = set()
-            for asked in (task_id, UNKNOWN):
-                for method in ("tasks/get", "tasks/cancel"):
-                    with pytest.raises(MCPError) as refused:
-                        await bob.request(method, {"taskId": asked})
-                    said.add((refused.value.code, refused.value.message, str(refused.value.data)))
-                answer = await bob.call("get_task_status", {"task_id": asked})
-                assert answer["structuredContent"]["error"]["code"] == "task_not_found"
-            assert len(said) == 1
-            assert (await bob.tool("list_tasks"))["tasks"] == []
-            assert [task["task_id"] for task in (await alice.tool("list_tasks"))["tasks"]] == [task_id]
+        for era in ("2025", "2026"):
+            async with (
+                connect(server.url, era, token=f"token-of-alice-{era}") as alice,
+                connect(server.url, era, token=f"token-of-bob-{era}") as bob,
+            ):
+                await looks_like_no_task(alice, bob)
 
 
-async def test_without_a_token_nobody_comes_in(deployment: Deployment) -> None:
-    deployment.settings |= {"http__auth__tokens": token_file(deployment.folder, alice="token-of-alice")}
-    with deployment.http() as server:
-        async with httpx2.AsyncClient() as http:
-            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
-                refused = await http.post(server.url, json={}, headers=headers)
-                assert refused.status_code == 401
-                assert "www-authenticate" in refused.headers
-            assert (await http.get(f"{server.address}/healthz")).status_code == 200
+async def looks_like_no_task(alice: Peer, bob: Peer) -> None:
+    task_id = await alice.start("slow", {"n": 1})
+    assert (await alice.poll(task_id))["status"] == "completed"
+    said = set()
+    for asked in (task_id, UNKNOWN):
+        for method in ("tasks/get", "tasks/cancel"):
+            with pytest.raises(MCPError) as refused:
+                await bob.request(method, {"taskId": asked})
+            said.add((refused.value.code, refused.value.message, str(refused.value.data)))
+        answer = await bob.call("get_task_status", {"task_id": asked})
+        assert answer["structuredContent"]["error"]["code"] == "task_not_found"
+    assert len(said) == 1
+    assert (await bob.tool("list_tasks"))["tasks"] == []
+    assert [task["task_id"] for task in (await alice.tool("list_tasks"))["tasks"]] == [task_id]
 
 
-def test_tokens_come_and_go_with_their_file(deployment: Deployment) -> None:
-    folder = deployment.folder
-    tokens = Path(token_file(folder, alice="token-of-alice"))
-    deployment.settings |= {"http__auth__tokens": str(tokens)}
-    with deployment.http() as server, httpx2.Client() as http:
+@pytest.fixture(scope="module")
+def tokened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, HttpServer]]:
+    """A server for whoever has a token, and the file in which they are: Alice's alone."""
+    folder = tmp_path_factory.mktemp("tokened")
+    tokens = token_file(folder, alice="token-of-alice")
+    with deploy(folder, http__auth__tokens=tokens) as made, made.http() as server:
+        services.running.add(server.pid)
+        yield Path(tokens), server
+
+
+async def test_without_a_token_nobody_comes_in(tokened: tuple[Path, HttpServer]) -> None:
+    _, server = tokened
+    async with httpx2.AsyncClient() as http:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
+            refused = await http.post(server.url, json={}, headers=headers)
+            assert refused.status_code == 401
+            assert "www-authenticate" in refused.headers
+        assert (await http.get(f"{server.address}/healthz")).status_code == 200
+
+
+def test_tokens_come_and_go_with_their_file(tokened: tuple[Path, HttpServer]) -> None:
+    tokens, server = tokened
+    folder = tokens.parent
+    with httpx2.Client() as http:
 
         def may_come_in(token: str) -> bool:
             answer = http.post(server.url, json={}, headers={"Authorization": f"Bearer {token}"})
@@ -97,19 +112,17 @@ def test_tokens_come_and_go_with_their_file(deployment: Deployment) -> None:
         assert may_come_in("token-of-alice")
 
 
-async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(
-    deployment: Deployment,
-) -> None:
-    with deployment.http() as server:
-        async with httpx2.AsyncClient() as http:
-            for path in ("/mcp", "/healthz", "/artifacts/a/b"):
-                asked = server.address + path
-                assert (await http.get(asked, headers={"Host": "evil.example"})).status_code == 421
-                for origin in ("http://evil.example", "http://[", "http://[::1", "null", "", "x" * 5000):
-                    foreign = await http.get(asked, headers={"Origin": origin})
-                    assert foreign.status_code == 403, origin
-            own = await http.get(f"{server.address}/healthz", headers={"Origin": server.address})
-            assert own.status_code == 200
+async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(server: str) -> None:
+    address = server.removesuffix("/mcp")
+    async with httpx2.AsyncClient() as http:
+        for path in ("/mcp", "/healthz", "/artifacts/a/b"):
+            asked = address + path
+            assert (await http.get(asked, headers={"Host": "evil.example"})).status_code == 421
+            for origin in ("http://evil.example", "http://[", "http://[::1", "null", "", "x" * 5000):
+                foreign = await http.get(asked, headers={"Origin": origin})
+                assert foreign.status_code == 403, origin
+        own = await http.get(f"{address}/healthz", headers={"Origin": address})
+        assert own.status_code == 200
 
 
 def test_an_address_beyond_this_host_needs_tokens_or_an_explicit_word(

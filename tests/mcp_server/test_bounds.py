@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 from backburner import TaskService
 from tests.deployment import Deployment
 from tests.mcp_server.harness import Peer, connect
+from tests.mcp_server.lasting import Lasting
 from tests.mcp_server.loaded import load_guarded
 
 SCRIPT = Path(__file__).with_name("guarded.py")
@@ -27,6 +28,12 @@ SCRIPT = Path(__file__).with_name("guarded.py")
 def guarded_on_postgres(guarded: Deployment, postgres_database: str) -> Deployment:
     guarded.settings |= {"store": postgres_database}
     return guarded
+
+
+@pytest.fixture
+def url(lasting: Lasting, shared_guarded: Deployment) -> str:
+    """The address of the server of guarded.py, which other tests use as well."""
+    return lasting.url(shared_guarded)
 
 
 async def refused(peer: Peer, **arguments: Any) -> str:
@@ -75,9 +82,9 @@ async def test_no_absurd_number_is_taken_on_postgresql_either(guarded_on_postgre
     await survives_absurd_requests(guarded_on_postgres)
 
 
-async def test_the_schemas_that_are_listed_say_the_bounds(guarded: Deployment) -> None:
+async def test_the_schemas_that_are_listed_say_the_bounds(url: str) -> None:
     """A caller that keeps to the schema is not refused for a number's size."""
-    async with connect(guarded.stdio(), "2025") as peer:
+    async with connect(url, "2025") as peer:
         listed = {tool["name"]: tool["inputSchema"] for tool in (await peer.request("tools/list"))["tools"]}
     for name in (
         "submit_task",
@@ -111,8 +118,8 @@ def unbounded(schema: dict[str, Any], path: str) -> Iterator[str]:
         yield from unbounded(part, f"{path}.{name}")
 
 
-async def test_a_caller_gets_no_more_than_the_tool_s_own_limits(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_a_caller_gets_no_more_than_the_tool_s_own_limits(url: str) -> None:
+    async with connect(url, "2025") as peer:
         for asked, limit in (
             ({"max_runtime_s": 3601}, "3600"),
             ({"memory_mb": 513}, "512"),
@@ -129,14 +136,14 @@ async def test_a_caller_gets_no_more_than_the_tool_s_own_limits(guarded: Deploym
         assert (await peer.tool("wait_for_task", task_id=task["task_id"]))["state"] == "succeeded"
 
 
-async def test_a_caller_gets_no_more_than_the_operator_allows(guarded: Deployment) -> None:
-    guarded.settings |= {
+async def test_a_caller_gets_no_more_than_the_operator_allows(shared_guarded: Deployment) -> None:
+    shared_guarded.settings |= {
         "limits__max_runtime_s": "10m",
         "limits__max_memory_mb": "256",
         "limits__max_scratch_mb": "50",
         "limits__max_cpu": "1.5",
     }
-    async with connect(guarded.stdio(), "2025") as peer:
+    async with connect(shared_guarded.stdio(), "2025") as peer:
         for tool, asked, limit in (
             ("count", {"max_runtime_s": 601}, "limit of 600.0, which the operator (limits.max_runtime_s)"),
             ("count", {"memory_mb": 257}, "limit of 256, which the operator (limits.max_memory_mb)"),
@@ -149,8 +156,8 @@ async def test_a_caller_gets_no_more_than_the_operator_allows(guarded: Deploymen
         assert (await peer.tool("wait_for_task", task_id=task["task_id"]))["state"] == "succeeded"
 
 
-async def test_a_task_s_time_to_live_is_bounded_in_each_way_to_ask_for_it(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_a_task_s_time_to_live_is_bounded_in_each_way_to_ask_for_it(url: str) -> None:
+    async with connect(url, "2025") as peer:
         for ttl in (10**400, 10**26, 10**15, 2**63):
             task = (await peer.call("count", task={"ttl": ttl}))["task"]
             assert task["ttl"] == 90 * 86400 * 1000
@@ -160,8 +167,8 @@ async def test_a_task_s_time_to_live_is_bounded_in_each_way_to_ask_for_it(guarde
             assert error.value.code == -32602
 
 
-async def test_places_in_resources_and_logs_are_bounded(guarded: Deployment) -> None:
-    async with connect(guarded.stdio(), "2025") as peer:
+async def test_places_in_resources_and_logs_are_bounded(url: str) -> None:
+    async with connect(url, "2025") as peer:
         made = (await peer.tool("submit_task", tool_name="keep", inputs={"name": "kept.bin"}))["task_id"]
         done = await peer.tool("wait_for_task", task_id=made, timeout_s=60)
         uris = [done["artifacts"][0]["resource"], f"task://{made}/logs", f"task://{made}/result"]
@@ -178,9 +185,9 @@ async def test_places_in_resources_and_logs_are_bounded(guarded: Deployment) -> 
 
 
 async def test_what_nobody_foresaw_is_an_internal_error_with_a_code_and_without_its_text(
-    guarded: Deployment,
+    url: str,
 ) -> None:
-    async with connect(guarded.stdio(), "2026") as peer:
+    async with connect(url, "2026") as peer:
         with pytest.raises(MCPError) as error:
             await peer.call("stumbles", {"which": "a secret of the server"})
         assert (error.value.code, error.value.data) == (-32603, {"code": "internal_error"})

@@ -17,6 +17,7 @@ import httpx2
 import psutil
 import pytest
 
+from tests import services
 from tests.deployment import Deployment, HttpServer
 from tests.mcp_server.harness import connect, deploy
 
@@ -27,10 +28,41 @@ BEGIN SELECT raise(ABORT, 'refused'); END
 """
 
 
+_QUICK = {"supervisor__lease_grace_s": "6", "supervisor__heartbeat_s": "0.5"}
+Served = tuple[Deployment, HttpServer]
+
+
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    with deploy(tmp_path, supervisor__lease_grace_s="6", supervisor__heartbeat_s="0.5") as made:
+    with deploy(tmp_path, **_QUICK) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def well(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server and its supervisor for all tests that leave them as well as they found them."""
+    made = deploy(tmp_path_factory.mktemp("well"), supervisor__idle_exit_s="0", **_QUICK)
+    with made, made.http() as server:
+        services.running.add(server.pid)
+        asyncio.run(do_a_task(server))
+        services.running.add(running_supervisor(made).pid)
+        yield made, server
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that asks for tokens, on a store that cannot be read."""
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "tokens").write_text("")
+    (folder / "tasks.db").write_bytes(b"no database " * 1000)
+    with deploy(folder, http__auth__tokens=str(folder / "tokens"), **_QUICK) as made, made.http() as server:
+        services.running.add(server.pid)
+        yield made, server
+
+
+async def do_a_task(server: HttpServer) -> None:
+    async with connect(server.url, "2026") as peer:
+        await peer.poll(await peer.start("slow", {"n": 1}))
 
 
 async def health(server: HttpServer, path: str = "/healthz") -> tuple[int, str]:
@@ -70,12 +102,11 @@ def running_supervisor(deployment: Deployment) -> psutil.Process:
     return found
 
 
-async def test_a_server_that_does_its_work_is_well(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        assert await health(server) == (200, "ok\n")
-        async with connect(server.url, "2026") as peer:
-            await peer.poll(await peer.start("slow", {"n": 1}))
-            assert await health(server) == (200, "ok\n")
+async def test_a_server_that_does_its_work_is_well(well: Served) -> None:
+    deployment, server = well
+    assert await health(server) == (200, "ok\n")
+    await do_a_task(server)
+    assert await health(server) == (200, "ok\n")
     assert doctor(deployment) == {}
 
 
@@ -93,16 +124,14 @@ def told(queued: int = 0, running: int = 0, full: int = 0, **parts: Any) -> dict
 async def test_store_supervisor_and_queues_are_told_in_json_too(deployment: Deployment) -> None:
     with deployment.http() as server:
         assert await asked(server, "/healthz") == (200, told())  # before there is a store
-        async with connect(server.url, "2026") as peer:
-            await peer.poll(await peer.start("slow", {"n": 1}))
+        await do_a_task(server)
         assert await asked(server, "/readyz") == (200, told())
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-async def test_the_part_that_is_in_trouble_is_told_in_json(deployment: Deployment, path: str) -> None:
-    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
-    with deployment.http() as server:
-        assert await asked(server, path) == (503, told(ok=False, store=["the store cannot be read"]))
+async def test_the_part_that_is_in_trouble_is_told_in_json(damaged: Served, path: str) -> None:
+    _, server = damaged
+    assert await asked(server, path) == (503, told(ok=False, store=["the store cannot be read"]))
 
 
 @pytest.mark.slow
@@ -136,18 +165,17 @@ async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) 
             await becomes(server, 200, "ok\n")
 
 
-async def test_a_supervisor_whose_writes_are_refused_is_noticed(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        async with connect(server.url, "2026") as peer:
-            await peer.poll(await peer.start("slow", {"n": 1}))
-            with contextlib.closing(sqlite3.connect(deployment.folder / "tasks.db")) as database:
-                database.execute(_REFUSE)
-                task_id = await peer.start("slow", {"n": 1})
-                await becomes(server, 503, "the store refuses what the supervisor writes\n")
-                assert "cannot write" in doctor(deployment)["supervisor"]
-                database.execute("DROP TRIGGER refuse")
-            await peer.poll(task_id)
-            await becomes(server, 200, "ok\n")
+async def test_a_supervisor_whose_writes_are_refused_is_noticed(well: Served) -> None:
+    deployment, server = well
+    async with connect(server.url, "2026") as peer:
+        with contextlib.closing(sqlite3.connect(deployment.folder / "tasks.db")) as database:
+            database.execute(_REFUSE)
+            task_id = await peer.start("slow", {"n": 1})
+            await becomes(server, 503, "the store refuses what the supervisor writes\n")
+            assert "cannot write" in doctor(deployment)["supervisor"]
+            database.execute("DROP TRIGGER refuse")
+        await peer.poll(task_id)
+        await becomes(server, 200, "ok\n")
 
 
 async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_work(
@@ -165,44 +193,35 @@ async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_wo
             await becomes(server, 200, "ok\n")
 
 
-async def test_a_wake_folder_that_cannot_be_made_again_is_noticed(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        async with connect(server.url, "2026") as peer:
-            await peer.poll(await peer.start("slow", {"n": 1}))
-        wake = deployment.folder / "tasks.db.d" / "wake"
-        shutil.rmtree(wake)
-        wake.touch()
-        await becomes(server, 503, "the wake folder is gone and cannot be made again\n")
-        assert "news" in doctor(deployment)
-        wake.unlink()
-        await becomes(server, 200, "ok\n")
+async def test_a_wake_folder_that_cannot_be_made_again_is_noticed(well: Served) -> None:
+    deployment, server = well
+    wake = deployment.folder / "tasks.db.d" / "wake"
+    shutil.rmtree(wake)
+    wake.touch()
+    await becomes(server, 503, "the wake folder is gone and cannot be made again\n")
+    assert "news" in doctor(deployment)
+    wake.unlink()
+    await becomes(server, 200, "ok\n")
 
 
-async def test_a_store_that_hangs_is_noticed_in_time(deployment: Deployment) -> None:
-    with deployment.http() as server:
-        async with connect(server.url, "2026") as peer:
-            await peer.poll(await peer.start("slow", {"n": 1}))
-        with contextlib.closing(
-            sqlite3.connect(deployment.folder / "tasks.db", isolation_level=None)
-        ) as other:
-            other.execute("BEGIN IMMEDIATE")
-            await becomes(server, 503, "the store does not answer\n")
-            other.execute("ROLLBACK")
-        await becomes(server, 200, "ok\n")
+async def test_a_store_that_hangs_is_noticed_in_time(well: Served) -> None:
+    deployment, server = well
+    path = deployment.folder / "tasks.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await becomes(server, 503, "the store does not answer\n")
+        other.execute("ROLLBACK")
+    await becomes(server, 200, "ok\n")
 
 
-async def test_a_store_that_cannot_be_read_is_noticed(deployment: Deployment) -> None:
-    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
-    with deployment.http() as server:
-        assert await health(server) == (503, "the store cannot be read\n")
+async def test_a_store_that_cannot_be_read_is_noticed(damaged: Served) -> None:
+    deployment, server = damaged
+    assert await health(server) == (503, "the store cannot be read\n")
     assert "store" in doctor(deployment)
 
 
-async def test_what_is_wrong_is_told_without_a_token_and_names_nothing(deployment: Deployment) -> None:
-    (deployment.folder / "tokens").write_text("")
-    (deployment.folder / "tasks.db").write_bytes(b"no database " * 1000)
-    deployment.settings["http__auth__tokens"] = str(deployment.folder / "tokens")
-    with deployment.http() as server:
-        status, said = await health(server)
-        assert status == 503
-        assert str(deployment.folder) not in said
+async def test_what_is_wrong_is_told_without_a_token_and_names_nothing(damaged: Served) -> None:
+    deployment, server = damaged
+    status, said = await health(server)
+    assert status == 503
+    assert str(deployment.folder) not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from backburner import Backburner, TaskContext
 from backburner.packs import files, science
 from backburner.packs.files.transform import Converter, Job
 from backburner.packs.science.relaxation import OptimizerName
+
+#: A pack imports them when it is used: here each of some fifty runners would, and now inherits them.
+for heavy in ("ase.calculators.emt", "ase.io", "ase.optimize", "matplotlib.figure"):
+    importlib.import_module(heavy)
 
 _VERSION_3 = 0x20080522
 _SEE_EVERYTHING = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from backburner import Backburner, Task
+from tests import services
 from tests.deployment import Deployment
 from tests.packs import app
 
@@ -26,9 +27,25 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def bb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backburner]:
+    """An app with all packs for all tests of a file: each new supervisor would import ASE again."""
+    state = tmp_path_factory.mktemp("packs")
+    settings = {"supervisor__idle_exit_s": "0"}
+    # Threads of linear algebra wait for each other by spinning, which on few cores takes most of the time.
+    variables = {"XDG_STATE_HOME": str(state), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with Deployment(state, (), settings, variables) as deployment, deployment.app(app.make) as made:
+        made.start()
+        supervisor = deployment.supervisor()
+        assert supervisor is not None
+        services.running.add(supervisor.pid)
+        yield made
+    services.running.discard(supervisor.pid)
+
+
 @pytest.fixture
-def bb(deployment: Deployment) -> Iterator[Backburner]:
-    """An app with all packs."""
+def new(deployment: Deployment) -> Iterator[Backburner]:
+    """An app with all packs that has not done anything yet."""
     with deployment.app(app.make) as made:
         yield made
 

@@ -105,22 +105,22 @@ def first_estimate(bb: Backburner, path: Path) -> float | None:
     return finish(bb, task_id).estimate_s
 
 
-def test_the_first_estimate_comes_of_a_look_at_the_folder(bb: Backburner, tmp_path: Path) -> None:
+def test_the_first_estimate_comes_of_a_look_at_the_folder(new: Backburner, tmp_path: Path) -> None:
     """The document's rule, a second for each hundred files, would say 20 s."""
     for number in range(2_000):
         file = tmp_path / "many" / str(number % 20) / f"{number}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("small")
-    assert 0.1 < (first_estimate(bb, tmp_path / "many") or 0) < 10
+    assert 0.1 < (first_estimate(new, tmp_path / "many") or 0) < 10
 
 
 def test_where_nothing_can_be_read_the_first_estimate_is_the_document_s(
-    bb: Backburner, tmp_path: Path
+    new: Backburner, tmp_path: Path
 ) -> None:
     (tmp_path / "pipes").mkdir()
     for number in range(40):
         os.mkfifo(tmp_path / "pipes" / str(number))
-    assert first_estimate(bb, tmp_path / "pipes") == pytest.approx(0.5)
+    assert first_estimate(new, tmp_path / "pipes") == pytest.approx(0.5)
 
 
 # -- hostile trees

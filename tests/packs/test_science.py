@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,6 @@ from ase.build import add_adsorbate, bulk, fcc111, molecule
 
 from backburner import Backburner, Task
 from backburner.packs.science.structures import guess_format, read_structure
-from tests import services
-from tests.deployment import Deployment
-from tests.packs import app
 from tests.packs.conftest import Run, artifact, finish, kill_runner
 
 
@@ -31,20 +27,6 @@ def as_text(atoms: Any, text_format: str) -> str:
     text = io.StringIO()
     ase.io.write(text, atoms, format={"xyz": "xyz", "extxyz": "extxyz", "poscar": "vasp"}[text_format])
     return text.getvalue()
-
-
-@pytest.fixture(scope="module")
-def bb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backburner]:
-    """An app for all tests: the supervisor of each new one would import ASE again."""
-    state = tmp_path_factory.mktemp("science")
-    settings, variables = {"supervisor__idle_exit_s": "0"}, {"XDG_STATE_HOME": str(state)}
-    with Deployment(state, (), settings, variables) as deployment, deployment.app(app.make) as made:
-        made.start()
-        supervisor = deployment.supervisor()
-        assert supervisor is not None
-        services.running.add(supervisor.pid)
-        yield made
-    services.running.discard(supervisor.pid)
 
 
 @pytest.fixture(scope="module")
