@@ -154,6 +154,15 @@ def worker(lab: Lab) -> Iterator[Worker]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def manned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A folder with a worker in it, for tests of a file that look at no tasks but their own."""
+    lab = Lab(tmp_path_factory.mktemp("manned"))
+    with contextlib.closing(Worker(lab)) as started:
+        services.running.add(started.process.pid)
+        yield lab
+
+
 class Terminal:
     """A terminal of 140 columns and 24 lines, in which commands are typed and the screen is read."""
 

@@ -8,11 +8,11 @@ import signal
 import pytest
 
 from tests import services
-from tests.cli.conftest import Lab, Worker
+from tests.cli.conftest import Lab
 
 
-def test_a_call_prints_the_result_and_nothing_else_to_stdout(lab: Lab, worker: Worker) -> None:
-    done = lab.run("call", "relax", "structure=cu")
+def test_a_call_prints_the_result_and_nothing_else_to_stdout(manned: Lab) -> None:
+    done = manned.run("call", "relax", "structure=cu")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"energy_ev": -130.2, "structure": "cu"}
     assert "reading cu" in done.stderr
@@ -25,8 +25,8 @@ def test_a_call_starts_a_supervisor_when_there_is_none_and_it_leaves_again(lab: 
     assert (done.returncode, done.stdout) == (0, "3\n")
 
 
-def test_the_json_of_a_call_is_that_of_get_task_result(lab: Lab, worker: Worker) -> None:
-    outcome = lab.json("call", "relax", "structure=cu")
+def test_the_json_of_a_call_is_that_of_get_task_result(manned: Lab) -> None:
+    outcome = manned.json("call", "relax", "structure=cu")
     assert outcome.keys() == {"task_id", "state", "result", "artifacts", "error", "completed_at"}
     assert outcome["state"] == "succeeded"
     assert outcome["error"] is None
@@ -35,19 +35,19 @@ def test_the_json_of_a_call_is_that_of_get_task_result(lab: Lab, worker: Worker)
     assert "path" not in artifact
 
 
-def test_a_task_that_failed_gives_exit_code_1_and_says_why(lab: Lab, worker: Worker) -> None:
-    done = lab.run("call", "boom")
+def test_a_task_that_failed_gives_exit_code_1_and_says_why(manned: Lab) -> None:
+    done = manned.run("call", "boom")
     assert done.returncode == 1
     assert "tool_error: no such element" in done.stderr
     assert done.stdout == ""
 
 
-def test_inputs_are_read_by_the_schema_of_the_tool(lab: Lab, worker: Worker) -> None:
-    (lab.folder / "inputs.json").write_text('{"structure": "from a file"}')
-    assert lab.json("call", "relax", "structure=42")["result"]["structure"] == "42"
-    assert lab.json("call", "relax", "-i", "@inputs.json")["result"]["structure"] == "from a file"
-    assert lab.json("call", "add", "a:=1", "b=40")["result"] == 41
-    assert lab.run("call", "add", "-i", "-", stdin='{"a": 1, "b": 1}').stdout == "2\n"
+def test_inputs_are_read_by_the_schema_of_the_tool(manned: Lab) -> None:
+    (manned.folder / "inputs.json").write_text('{"structure": "from a file"}')
+    assert manned.json("call", "relax", "structure=42")["result"]["structure"] == "42"
+    assert manned.json("call", "relax", "-i", "@inputs.json")["result"]["structure"] == "from a file"
+    assert manned.json("call", "add", "a:=1", "b=40")["result"] == 41
+    assert manned.run("call", "add", "-i", "-", stdin='{"a": 1, "b": 1}').stdout == "2\n"
 
 
 def test_inputs_that_do_not_fit_are_a_usage_error(lab: Lab) -> None:
@@ -62,44 +62,44 @@ def test_inputs_that_do_not_fit_are_a_usage_error(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_submit_returns_at_once_and_the_result_can_be_waited_for(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    submitted = lab.json(
+def test_submit_returns_at_once_and_the_result_can_be_waited_for(manned: Lab) -> None:
+    gate = manned.gate()
+    submitted = manned.json(
         "submit", "relax", "structure=cu", str(gate), "--tag", "project:x", "--priority", "5"
     )
     wanted = {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"}
     assert wanted <= submitted.keys()
     task_id = submitted["task_id"]
-    assert lab.run("result", task_id).returncode == 5
-    assert lab.run("result", task_id, "--wait", "--timeout", "10ms").returncode == 5
+    assert manned.run("result", task_id).returncode == 5
+    assert manned.run("result", task_id, "--wait", "--timeout", "10ms").returncode == 5
     gate.open()
-    assert lab.json("result", task_id, "--wait")["result"]["structure"] == "cu"
-    shown = lab.json("show", task_id)
+    assert manned.json("result", task_id, "--wait")["result"]["structure"] == "cu"
+    shown = manned.json("show", task_id)
     assert (shown["tags"], shown["priority"]) == (["project:x"], 5)
 
 
 @pytest.mark.slow
-def test_the_same_idempotency_key_gives_the_same_task(lab: Lab, worker: Worker) -> None:
-    first, again = (lab.json("submit", "add", "a=1", "--idempotency-key", "k") for _ in range(2))
+def test_the_same_idempotency_key_gives_the_same_task(manned: Lab) -> None:
+    first, again = (manned.json("submit", "add", "a=1", "--idempotency-key", "k") for _ in range(2))
     assert first["task_id"] == again["task_id"]
     assert (first["created"], again["created"]) == (True, False)
-    assert lab.run("submit", "add", "a=2", "--idempotency-key", "k").returncode == 2
+    assert manned.run("submit", "add", "a=2", "--idempotency-key", "k").returncode == 2
 
 
 @pytest.mark.slow
-def test_watching_ends_after_its_time_and_the_task_goes_on(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    done = lab.run("call", "relax", "structure=cu", str(gate), "--timeout", "300ms")
+def test_watching_ends_after_its_time_and_the_task_goes_on(manned: Lab) -> None:
+    gate = manned.gate()
+    done = manned.run("call", "relax", "structure=cu", str(gate), "--timeout", "300ms")
     assert done.returncode == 5
     assert "it goes on" in done.stderr
+    (task,) = manned.json("ls", "--active", "--tool", "relax")["tasks"]
     gate.open()
-    (task,) = lab.json("ls")["tasks"]
-    assert lab.json("watch", task["task_id"])["state"] == "succeeded"
+    assert manned.json("watch", task["task_id"])["state"] == "succeeded"
 
 
-def test_an_interrupt_loses_nothing_and_says_how_to_come_back(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    calling = lab.start("call", "relax", "structure=cu", str(gate))
+def test_an_interrupt_loses_nothing_and_says_how_to_come_back(manned: Lab) -> None:
+    gate = manned.gate()
+    calling = manned.start("call", "relax", "structure=cu", str(gate))
     assert calling.stderr is not None
     said = ""
     while "reading cu" not in said:
@@ -112,25 +112,25 @@ def test_an_interrupt_loses_nothing_and_says_how_to_come_back(lab: Lab, worker: 
     (command,) = [line.split(":", 1)[1].split() for line in rest.splitlines() if "come back:" in line]
     assert command[:2] == ["backburner", "watch"]
     gate.open()
-    assert lab.run(*command[1:]).returncode == 0
+    assert manned.run(*command[1:]).returncode == 0
 
 
 @pytest.mark.slow
-def test_a_question_is_shown_and_can_be_answered(lab: Lab, worker: Worker) -> None:
-    task_id = lab.submit("ask")
-    lab.wait_for_state(task_id, "input_required")
-    asked = lab.run("answer", task_id)
+def test_a_question_is_shown_and_can_be_answered(manned: Lab) -> None:
+    task_id = manned.submit("ask")
+    manned.wait_for_state(task_id, "input_required")
+    asked = manned.run("answer", task_id)
     assert asked.returncode == 2
     assert "The task asks: Which element?" in asked.stderr
     assert f"backburner answer {task_id} element=…" in asked.stderr
-    assert lab.run("answer", task_id, "element:=3").returncode == 2
-    assert lab.json("answer", task_id, "element=29")["state"] in ("running", "succeeded")
-    assert lab.json("result", task_id, "--wait")["result"] == "accept {'element': '29'}"
-    assert lab.run("answer", task_id, "element=29").returncode == 2
+    assert manned.run("answer", task_id, "element:=3").returncode == 2
+    assert manned.json("answer", task_id, "element=29")["state"] in ("running", "succeeded")
+    assert manned.json("result", task_id, "--wait")["result"] == "accept {'element': '29'}"
+    assert manned.run("answer", task_id, "element=29").returncode == 2
 
 
 @pytest.mark.slow
-def test_a_question_can_be_declined(lab: Lab, worker: Worker) -> None:
-    task_id = lab.submit("ask")
-    assert services.wait_until(lambda: lab.run("answer", task_id, "--decline").returncode == 0)
-    assert lab.run("result", task_id, "--wait").stdout == "decline None\n"
+def test_a_question_can_be_declined(manned: Lab) -> None:
+    task_id = manned.submit("ask")
+    assert services.wait_until(lambda: manned.run("answer", task_id, "--decline").returncode == 0)
+    assert manned.run("result", task_id, "--wait").stdout == "decline None\n"

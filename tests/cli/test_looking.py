@@ -22,12 +22,12 @@ def test_an_empty_store_has_no_tasks_and_that_is_no_error(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_status_has_the_fields_that_get_task_status_has(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    task_id = lab.submit("relax", structure="cu", gate=gate.path)
-    lab.wait_for_state(task_id, "running")
-    (listed,) = lab.json("ls", "--active", "--tool", "relax", "--since", "1h")["tasks"]
-    shown = lab.json("show", task_id)
+def test_a_status_has_the_fields_that_get_task_status_has(manned: Lab) -> None:
+    gate = manned.gate()
+    task_id = manned.submit("relax", structure="cu", gate=gate.path)
+    manned.wait_for_state(task_id, "running")
+    (listed,) = manned.json("ls", "--active", "--tool", "relax", "--since", "1h")["tasks"]
+    shown = manned.json("show", task_id)
     gate.open()
     wanted = {
         *("task_id", "state", "tool_name", "attempt", "priority", "queue", "position", "worker_id"),
@@ -38,7 +38,7 @@ def test_a_status_has_the_fields_that_get_task_status_has(lab: Lab, worker: Work
     assert wanted | {"inputs", "attempts", "events", "artifacts", "questions"} <= shown.keys()
     assert {"phase", "percent", "step", "step_total", "eta_s", "message"} <= shown["progress"].keys()
     assert [event["to_state"] for event in shown["events"]] == ["queued", "scheduled", "running"]
-    lab.wait_for_state(task_id, "succeeded")
+    manned.wait_for_state(task_id, "succeeded")
 
 
 @pytest.mark.slow
@@ -65,39 +65,39 @@ def test_an_unknown_task_is_not_found_by_any_verb(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_another_owners_task_looks_like_no_task(lab: Lab, worker: Worker) -> None:
-    task_id = lab.submit("add", a=1, owner="ann")
+def test_another_owners_task_looks_like_no_task(manned: Lab) -> None:
+    task_id = manned.submit("add", a=1, owner="ann")
     for words in (["show", task_id], ["artifacts", task_id]):
-        assert lab.run(*words).returncode == 3
-        assert lab.run(*words, "--all-owners").returncode == 0
+        assert manned.run(*words).returncode == 3
+        assert manned.run(*words, "--all-owners").returncode == 0
 
 
 @pytest.mark.slow
-def test_secrets_are_hidden_unless_asked_for(lab: Lab, worker: Worker) -> None:
-    task_id = lab.submit("fetch", url="here", token="hunter2")
-    assert lab.json("show", task_id)["inputs"] == {"url": "here", "token": "***"}
-    assert lab.json("show", task_id, "--inputs")["inputs"]["token"] == "hunter2"
-    by_store = lab.run("show", task_id, "--store", lab.url, BACKBURNER_TARGET="")
+def test_secrets_are_hidden_unless_asked_for(manned: Lab) -> None:
+    task_id = manned.submit("fetch", url="here", token="hunter2")
+    assert manned.json("show", task_id)["inputs"] == {"url": "here", "token": "***"}
+    assert manned.json("show", task_id, "--inputs")["inputs"]["token"] == "hunter2"
+    by_store = manned.run("show", task_id, "--store", manned.url, BACKBURNER_TARGET="")
     assert by_store.returncode == 0
     assert "hunter2" not in by_store.stdout
 
 
-def test_logs_come_by_page_by_tail_and_as_they_are_written(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    task_id = lab.submit("relax", structure="fe", gate=gate.path)
-    following = lab.start("logs", "-f", task_id)
+def test_logs_come_by_page_by_tail_and_as_they_are_written(manned: Lab) -> None:
+    gate = manned.gate()
+    task_id = manned.submit("relax", structure="fe", gate=gate.path)
+    following = manned.start("logs", "-f", task_id)
     assert following.stdout is not None
     lines = {following.stdout.readline() for _ in range(2)}
     assert lines == {"reading fe\n", "the forces are large\n"}
     gate.open()
     rest, _ = following.communicate(timeout=30)
     assert (following.returncode, rest) == (0, "done\n")
-    page = lab.json("logs", task_id, "--limit", "1")
+    page = manned.json("logs", task_id, "--limit", "1")
     assert page.keys() == {"task_id", "lines", "next_cursor", "truncated"}
     assert page["lines"][0].keys() == {"seq", "ts", "stream", "level", "message"}
-    after = lab.run("logs", task_id, "--cursor", page["next_cursor"], "--stream", "stdout")
+    after = manned.run("logs", task_id, "--cursor", page["next_cursor"], "--stream", "stdout")
     assert after.stdout.endswith("done\n")
-    assert lab.run("logs", task_id, "--tail", "1").stdout == "done\n"
+    assert manned.run("logs", task_id, "--tail", "1").stdout == "done\n"
 
 
 @pytest.mark.slow
@@ -120,19 +120,19 @@ def test_artifacts_are_listed_and_fetched_and_checked(lab: Lab, worker: Worker) 
 
 
 @pytest.mark.slow
-def test_a_task_is_cancelled_and_runs_once_more(lab: Lab, worker: Worker) -> None:
-    gate = lab.gate()
-    task_id = lab.submit("relax", structure="cu", gate=gate.path)
-    lab.wait_for_state(task_id, "running")
-    answer = json.loads(lab.run("cancel", task_id, "--reason", "wrong one", "--json").stdout)
+def test_a_task_is_cancelled_and_runs_once_more(manned: Lab) -> None:
+    gate = manned.gate()
+    task_id = manned.submit("relax", structure="cu", gate=gate.path)
+    manned.wait_for_state(task_id, "running")
+    answer = json.loads(manned.run("cancel", task_id, "--reason", "wrong one", "--json").stdout)
     assert answer == {"task_id": task_id, "state": "cancel_requested", "acknowledged": True}
-    assert lab.run("result", task_id, "--wait").returncode == 1
+    assert manned.run("result", task_id, "--wait").returncode == 1
     gate.open()
-    retried = lab.run("retry", task_id, "--store", lab.url, BACKBURNER_TARGET="")
+    retried = manned.run("retry", task_id, "--store", manned.url, BACKBURNER_TARGET="")
     assert retried.returncode == 0
     assert "Nobody works" not in retried.stderr
-    assert lab.json("result", task_id, "--wait")["state"] == "succeeded"
-    assert lab.run("retry", task_id).returncode == 2
+    assert manned.json("result", task_id, "--wait")["state"] == "succeeded"
+    assert manned.run("retry", task_id).returncode == 2
 
 
 def test_places_that_are_wrong_are_told_apart(lab: Lab) -> None:
