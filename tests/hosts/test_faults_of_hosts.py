@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from backburner.lifecycle import State
@@ -49,14 +50,19 @@ def running(client: Client, ledger: Path, kind: str, seconds: float) -> str:
     return task_id
 
 
+def families(host: Host) -> list[psutil.Process]:
+    """The processes in which tools run, and those that they have started."""
+    return [one for runner in host.runners() for one in [runner, *runner.children(recursive=True)]]
+
+
 def test_the_tasks_of_a_host_that_is_cut_off_go_on_at_the_other_and_it_works_again_when_it_is_joined(
     hosts: Hosts, start: Callable[[Host], None], client: Client, tmp_path: Path
 ) -> None:
     one, two = hosts
     start(one)
     tasks = [running(client, tmp_path, kind, 600) for kind in ("child", "busy")]
-    runners = [child for runner in one.runners() for child in [runner, *runner.children(recursive=True)]]
-    assert len(runners) == 3
+    # Two, and the child of the first, which the tool starts a moment after it has begun.
+    runners = eventually(lambda: found if len(found := families(one)) == 3 else None)
     start(two)
     one.cut()
     for task_id in tasks:
