@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 
 from backburner.client import BackburnerClient, Bridge
+from backburner.client_errors import TaskWasCancelled
 from backburner.config import Settings
 from tests.client.gates import APP, PLAIN, Gates
 from tests.deployment import ROOT, Deployment
@@ -27,7 +30,7 @@ def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     environment = {
         **deployment.environment,
         "GATES": str(gates.folder),
-        "BACKBURNER_MCP__CLIENT_PATIENCE": '{"mcp": "2s"}',
+        "BACKBURNER_MCP__CLIENT_PATIENCE": '{"mcp": "4s"}',
     }
     bridge = [sys.executable, "-m", "backburner.cli", "bridge", "--", sys.executable, str(APP), "stdio"]
     done = subprocess.run(
@@ -102,6 +105,43 @@ async def test_a_host_that_goes_away_leaves_the_task_running(url: str, gates: Ga
         assert (await handle.result()).content[0].text == "passed 1 gates"  # type: ignore[union-attr]
 
 
+async def test_a_host_whose_timer_runs_out_and_calls_again_gets_the_result_of_the_first(
+    url: str, gates: Gates
+) -> None:
+    async with Bridge(url).serving() as bridge, Client(bridge, mode="legacy") as host:
+        arguments = {"folder": str(gates.folder), "n": 1}
+        with pytest.raises(MCPError, match="timed out"):
+            await host.call_tool("gates", arguments, read_timeout_seconds=2)
+        first = await newest_task(url)
+        gates.open(1)
+        gates.end()
+        result = await host.call_tool("gates", arguments)
+        assert result.content[0].text == "passed 1 gates"  # type: ignore[union-attr]
+        assert (result.meta or {})["backburner/joined"] == first
+        again = await host.call_tool("gates", arguments)
+        assert not (again.meta or {}).get("backburner/joined"), "the first one's result was delivered"
+
+
+async def test_a_call_that_the_user_stops_is_cancelled(url: str, gates: Gates) -> None:
+    async with Bridge(url).serving() as bridge, Client(bridge, mode="legacy") as host:
+        call = asyncio.ensure_future(host.call_tool("gates", {"folder": str(gates.folder), "n": 1}))
+        gates.open(1)
+        await until(lambda: gates.passed(1))
+        call.cancel()
+        async with BackburnerClient(url) as client:
+            handle = await client.resume(await newest_task(url))
+            with pytest.raises(TaskWasCancelled):
+                await handle.result()
+
+
+async def newest_task(url: str) -> str:
+    async with Client(url) as client:
+        listed = await client.call_tool("list_tasks", {"limit": 1})
+    assert listed.structured_content is not None
+    task_id: str = listed.structured_content["tasks"][0]["task_id"]
+    return task_id
+
+
 @pytest.mark.slow
 async def test_a_typed_tool_behind_the_bridge_keeps_what_its_schema_promises(tmp_path: Path) -> None:
     typed = ROOT / "tests" / "interop" / "typed_server.py"
@@ -112,7 +152,8 @@ async def test_a_typed_tool_behind_the_bridge_keeps_what_its_schema_promises(tmp
             async with bridge.serving() as server, Client(server, mode="legacy") as host:
                 listed = {tool.name: tool for tool in (await host.list_tools()).tools}
                 assert "anyOf" not in (listed["relax"].output_schema or {})
-                result = await host.call_tool("relax", {"seconds": 2})
+                seconds = 60 if gives_up else 2
+                result = await host.call_tool("relax", {"seconds": seconds})
                 assert result.is_error is gives_up
                 assert (result.structured_content is None) is gives_up
                 assert ("wait_for_task" in str(result.content)) is gives_up

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mcp_types as types
@@ -27,7 +30,10 @@ from ..errors import BackburnerError
 from ..estimate import EstimateSource, ExpectedRuntime
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.two_stage import wire as two_stage
+from ..mcp.open_calls import NEW, as_joined
 from ..mcp.patience import Patience
+from ..mcp.request import request_meta
+from ..mcp.timeouts import LATE_S, timer_ran_out
 from ..mcp.updates import Update
 from ..version import VERSION
 from .client import BackburnerClient
@@ -68,6 +74,19 @@ class _Params(types.RequestParams):
 Handler = Callable[[Context, _Params], Awaitable[dict[str, Any]]]
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call of the host, by its task. `key` is the same for the same call; None if it is no tool's."""
+
+    handle: TaskHandle
+    key: str | None = None
+    typed: bool = False
+    joined: bool = False
+
+    def said(self, result: dict[str, Any]) -> dict[str, Any]:
+        return as_joined(result, self.handle.task_id, typed=self.typed) if self.joined else result
+
+
 class Bridge:
     """Serves a host over stdio; `target` is what BackburnerClient takes."""
 
@@ -80,8 +99,9 @@ class Bridge:
             target, elicitation_callback=self._elicit, **{"client_info": info, **options}
         )
         self._host: Context | None = None
-        self._held: dict[Any, TaskHandle] = {}
+        self._held: dict[Any, _Call] = {}
         self._handles: dict[str, TaskHandle] = {}
+        self._given_up: dict[str, tuple[_Call, float]] = {}
 
     async def run(self) -> None:
         """Connect to the server, then serve the host until it goes. Raises ConnectionLost."""
@@ -130,24 +150,27 @@ class Bridge:
         given = ctx.params or {}
         name, arguments = given["name"], given.get("arguments") or {}
         self._host = ctx
-        progress = _Progress(ctx)
+        progress, came_at = _Progress(ctx), time.monotonic()
         try:
             if name == CANCEL_TASK:
-                await (await self._handle(arguments)).cancel()
+                handle = await self._handle(arguments)
+                await handle.cancel()
+                self._forget(handle.task_id)
                 return _text("The task is asked to stop.")
             patience = self._patience.hold_s(ctx)
             listed = (await self._client.connection.tools()).get(name, {})
             typed = name not in _OWN_TOOLS and bool(listed.get("outputSchema"))
             async with progress.beating(self._patience.limits_of(ctx).heartbeat_s):
                 if name == WAIT_FOR_TASK:
-                    handle = await self._handle(arguments)
+                    call = _Call(await self._handle(arguments))
                     wanted = arguments.get("timeout_s")
                     patience = min((s for s in (patience, wanted) if s is not None), default=None)
                 else:
                     if typed and not self._patience.gives_up(ctx):
                         patience = None  # nothing but the result would do (docs/decisions/0020)
-                    handle = await self._client.start(name, arguments, on_update=progress.say)
-                return await self._hold(ctx, handle, patience, progress, typed=typed)
+                    call = await self._started(ctx, name, arguments, progress, typed=typed)
+                left_s = None if patience is None else max(0, patience - (time.monotonic() - came_at))
+                return await self._hold(ctx, call, left_s, progress)
         except BackburnerError as error:
             return _text(str(error), is_error=True)
         except MCPError as error:
@@ -159,29 +182,60 @@ class Bridge:
         task_id = str(arguments.get("task_id"))
         return self._handles.get(task_id) or await self._client.resume(task_id)
 
+    async def _started(
+        self, ctx: Context, name: str, arguments: dict[str, Any], progress: _Progress, *, typed: bool
+    ) -> _Call:
+        """The call's task; that of the same call, if the host has given that up and not got its result."""
+        key = json.dumps([name, arguments], sort_keys=True)
+        known, until = self._given_up.pop(key, (None, 0.0))
+        if known is not None and time.monotonic() < until and request_meta(ctx).get(NEW) is not True:
+            return replace(known, joined=True)
+        handle = await self._client.start(name, arguments, on_update=progress.say)
+        return _Call(handle, key, typed=typed)
+
     async def _hold(
-        self, ctx: Context, handle: TaskHandle, patience: float | None, progress: _Progress, *, typed: bool
+        self, ctx: Context, call: _Call, patience: float | None, progress: _Progress
     ) -> dict[str, Any]:
-        self._held[ctx.request_id] = handle
+        self._held[ctx.request_id] = call
+        kept_s = 0.0
         try:
             async with asyncio.timeout(patience):
-                result = await handle.result(progress.say)
+                result = await call.handle.result(progress.say)
         except TimeoutError:
-            self._handles[handle.task_id] = handle
-            handed_out = _handed_out(handle, progress.last, self._settings, typed=typed)
-            return two_stage.too_early(handed_out) if typed else handed_out
+            self._give_up(call)
+            handed_out = _handed_out(call.handle, progress.last, self._settings, typed=call.typed)
+            return call.said(two_stage.too_early(handed_out) if call.typed else handed_out)
+        except asyncio.CancelledError:
+            self._give_up(call)
+            kept_s = LATE_S  # its host may have stopped it: that is said by itself
+            raise
         finally:
-            self._held.pop(ctx.request_id, None)
-        self._handles.pop(handle.task_id, None)
-        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+            asyncio.get_running_loop().call_later(kept_s, self._held.pop, ctx.request_id, None)
+        self._forget(call.handle.task_id)
+        return call.said(result.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+    def _give_up(self, call: _Call) -> None:
+        """The host waits no more, and the task goes on: for the same call, and for `wait_for_task`."""
+        self._handles[call.handle.task_id] = call.handle
+        if call.key is not None:
+            self._given_up[call.key] = call, time.monotonic() + self._settings.mcp.join_window_s
+
+    def _forget(self, task_id: str) -> None:
+        """Its result was delivered, or nobody wants it."""
+        self._handles.pop(task_id, None)
+        for key in [key for key, (call, _) in self._given_up.items() if call.handle.task_id == task_id]:
+            del self._given_up[key]
 
     async def _hear_cancelled(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """A host that cancels a held call cancels its task; one that merely goes away does not."""
+        """A host that stops a held call cancels its task; one whose timer ran out, or that goes, does not."""
         if ctx.method == "notifications/cancelled":
-            handle = self._held.get((ctx.params or {}).get("requestId"))
-            if handle is not None:
+            said = ctx.params or {}
+            call = self._held.get(said.get("requestId"))
+            detaches = timer_ran_out(said.get("reason")) or self._settings.mcp.on_cancel == "detach"
+            if call is not None and not detaches:
                 with contextlib.suppress(BackburnerError, MCPError):
-                    await handle.cancel()
+                    await call.handle.cancel()
+                self._forget(call.handle.task_id)
         return await call_next(ctx)
 
     async def _elicit(

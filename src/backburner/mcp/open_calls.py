@@ -326,11 +326,14 @@ def joined_words(task_id: str) -> str:
 
 
 def say_joined(result: dict[str, Any], status: TaskStatus, *, typed: bool) -> dict[str, Any]:
-    """The answer to a call, saying that it joined another: in `_meta`, and in words where no schema rules."""
-    if not status.joined:
-        return result
-    said = {**result, "_meta": {**(result.get("_meta") or {}), JOINED: status.task_id}}
+    """The answer to a call; if that joined another, it says so."""
+    return as_joined(result, status.task_id, typed=typed) if status.joined else result
+
+
+def as_joined(result: dict[str, Any], task_id: str, *, typed: bool) -> dict[str, Any]:
+    """The answer to a call that joined another: `_meta` says it, and words where no schema rules."""
+    said = {**result, "_meta": {**(result.get("_meta") or {}), JOINED: task_id}}
     if typed or "content" not in result:
         return said
-    words = {"type": "text", "text": joined_words(status.task_id)}
+    words = {"type": "text", "text": joined_words(task_id)}
     return {**said, "content": [*result["content"], words]}
