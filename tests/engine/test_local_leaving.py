@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -51,7 +52,21 @@ def test_a_task_that_comes_while_the_supervisor_leaves_is_worked_on(tmp_path: Pa
         for _ in range(3):
             with contextlib.closing(app_in(tmp_path)) as app:
                 app.start()
-                eventually((folder / SOCKET).exists)
                 eventually(lambda: not (folder / SOCKET).exists())  # it takes nothing in any more
                 task_id = app.service.submit("add", {"a": 1}).task_id
             assert watching.end(task_id).state is State.SUCCEEDED
+
+
+def test_of_those_who_only_look_at_once_none_is_taken_for_a_supervisor(tmp_path: Path) -> None:
+    lock = SupervisorLock(tmp_path)
+
+    def looks(_: int) -> set[bool]:
+        return {lock.holder() is None for _ in range(500)}
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(looks, range(8))) == {True}
+    held = lock.take()
+    assert held is not None
+    lock.sign(held, os.getpid())
+    assert (lock.holder() or {})["pid"] == os.getpid()
+    os.close(held)

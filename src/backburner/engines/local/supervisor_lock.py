@@ -54,13 +54,10 @@ class SupervisorLock:
 
     def holder(self) -> dict[str, Any] | None:
         """Who holds it, as it said itself; None when nobody does."""
-        fd = self.take()
-        if fd is not None:
-            os.close(fd)
-            return None
-        with contextlib.suppress(OSError):
-            return _parse(self.path.read_bytes())
-        return {}
+        with contextlib.suppress(FileNotFoundError):
+            if self._is_locked(self.path):
+                return _parse(self.path.read_bytes())
+        return None
 
     def sign(
         self, fd: int, pid: int | None, *, detached: bool = True, store: dict[str, str] | None = None
