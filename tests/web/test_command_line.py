@@ -138,7 +138,7 @@ def test_a_line_of_fifty_megabytes_is_shown_as_lines_and_steers_nothing(
 ) -> None:
     text = "[red]\x1b[2J\x9b31m\u202e<b>" + "x" * 10_000
     task_id = local.submit("long_line", chars=50_000_000, text=text)
-    assert wait_until(lambda: local.get(f"/tasks/{task_id}")["state"] == "succeeded")
+    assert wait_until(lambda: local.get(f"/tasks/{task_id}")["state"] == "succeeded", within=60)
     here = "--store", open_server.deployment.environment["BACKBURNER_STORE"]
     there = "--server", local.address
     shown = done(tmp_path, {}, "logs", task_id, *here)

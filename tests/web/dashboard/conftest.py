@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browsing import Complaints, browser
 from tests.web.conftest import Served
@@ -17,6 +17,9 @@ from tests.web.conftest import Served
 __all__ = ["browser"]
 
 PHONE = {"width": 390, "height": 844}
+# A page rests after it was rendered: on a loaded machine for up to thirty seconds.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 Open = Callable[..., Page]
 
 
@@ -42,6 +45,7 @@ def windows(browser: Browser) -> Iterator[Callable[..., tuple[BrowserContext, Pa
 
     def open_one(address: str, *cookies: Any, **options: Any) -> tuple[BrowserContext, Page]:
         context = browser.new_context(base_url=address, accept_downloads=True, **options)
+        context.set_default_timeout(PATIENCE_MS)
         context.add_cookies([*cookies])
         page = context.new_page()
         opened.append((context, Complaints(page, address)))

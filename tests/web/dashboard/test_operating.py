@@ -97,8 +97,14 @@ def test_workers_show_what_they_run_and_who_they_are(look: Open, local: Api) -> 
         local.until(task_id, lambda task: task["state"] == "running")
         page = look("/dashboard/workers")
         row = page.locator("tr", has=page.locator(f"a[href='/dashboard/tasks/{task_id}']"))
-        expect(row).to_be_visible()  # with the next heartbeat
-        (worker,) = [one for one in local.get("/workers")["workers"] if one["current_task_id"] == task_id]
+        expect(row).to_be_visible()
+
+        def at_it() -> list[Any]:
+            workers = local.get("/workers")["workers"]
+            return [one for one in workers if one["current_task_id"] == task_id and one["pid"]]
+
+        assert services.wait_until(at_it)  # with the next heartbeat
+        (worker,) = at_it()
         for shown in ("running", "cpu_standard", "local", str(worker["pid"])):
             expect(row).to_contain_text(shown)
         idle = page.locator("details", has_text="io").first

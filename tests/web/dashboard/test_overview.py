@@ -56,7 +56,7 @@ def test_a_running_task_is_a_slot_with_its_bar_until_it_ends(look: Open, local: 
 def test_many_idle_workers_take_one_line(look: Open) -> None:
     page = look("/")
     queue = page.locator("#queue-io")
-    expect(queue).to_contain_text("64 workers")
+    expect(queue).to_contain_text("0 running · 64 workers")
     assert page.locator("#queue-io .dots i").count() == 12
     box = queue.bounding_box()
     assert box is not None

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 Render = Callable[[], Awaitable[str]]
 
 #: After it was rendered, a page rests for so long; and so many times as long as that took, for each page that
-#: is looked at: so all of them together take a twentieth of a core at most.
+#: is looked at: so all of them together take a twentieth of a core at most. What took long only once had to
+#: wait for something, and does not count.
 _REST_S, _REST_TIMES = 1.0, 20
 _LONGEST_REST_S = 30.0
 #: A worker that dies says nothing, so now and then we look without being told.
@@ -78,6 +79,7 @@ class Live:
                 self._stop = None
 
     async def _move(self, page: _Shown) -> None:
+        took_s = 0.0
         while True:
             page.happened.clear()
             began = time.monotonic()
@@ -86,8 +88,9 @@ class Live:
                 async with page.changed:
                     page.frame, page.version = frame, page.version + 1
                     page.changed.notify_all()
-            took = time.monotonic() - began
-            await asyncio.sleep(min(max(_REST_S, _REST_TIMES * took * len(self._pages)), _LONGEST_REST_S))
+            took_s, before_s = time.monotonic() - began, took_s
+            rest_s = _REST_TIMES * min(took_s, before_s) * len(self._pages)
+            await asyncio.sleep(min(max(_REST_S, rest_s), _LONGEST_REST_S))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(page.happened.wait(), _LOOK_S)
 

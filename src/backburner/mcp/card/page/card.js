@@ -35,6 +35,7 @@ async function look() {
   clearTimeout(timer);
   try {
     const seen = await callTool("backburner_card_look", cursor ? { task_id: taskId, cursor } : { task_id: taskId });
+    if (ended) return;
     if (seen.task_id !== taskId) return void (again = true); // meanwhile the host has named another
     failures = 0;
     quiet = isNews(seen) ? 0 : quiet + 1;

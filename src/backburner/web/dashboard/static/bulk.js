@@ -31,6 +31,7 @@ function showChosen() {
   for (const action of Object.keys(WORDS)) {
     bar.querySelector(`[data-bulk=${action}]`).disabled = !allOfFilter && !ticked.some((row) => fit[action].includes(row.dataset.state));
   }
+  if (!ticked.length) releaseUnread();
 }
 
 function tickAll(ticked) {

@@ -120,21 +120,22 @@ document.addEventListener("morphing", ({ detail: fresh }) => {
   const rows = fresh.querySelector("#rows");
   const old = listRows();
   const button = document.getElementById("new-tasks");
+  let coming = 0;
   if (rows && old.length && isRead()) {
     const latest = fresh.cloneNode(true);
     const now = new Map([...rows.children].map((row) => [row.id, row]));
     const known = new Set(old.map((row) => row.id));
-    const coming = [...rows.children].filter((row) => !known.has(row.id)).length;
+    coming = [...rows.children].filter((row) => !known.has(row.id)).length;
+    if (coming || old.some((row) => !now.has(row.id))) held = latest;
     rows.replaceChildren(...old.map((row) => {
       if (now.has(row.id)) return now.get(row.id);
       const left = row.cloneNode(true);
       left.classList.add("left");
       return left;
     }));
-    if (coming) held = latest;
     button.textContent = coming === 1 ? "1 new task" : `${coming} new tasks`;
   }
-  button.hidden = !held;
+  button.hidden = !coming;
 });
 
 /** Show what has waited. */
@@ -157,4 +158,6 @@ document.addEventListener("click", (event) => {
   scrollTo({ top: 0 });
   release();
 });
-addEventListener("scroll", () => held && !isRead() && release(), { passive: true });
+const releaseUnread = () => held && !isRead() && release();
+addEventListener("scroll", releaseUnread, { passive: true });
+document.addEventListener("focusout", () => setTimeout(releaseUnread));
