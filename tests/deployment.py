@@ -162,9 +162,9 @@ class HttpServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(30)
 
     def _answers(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 0.2):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 5):
             return True
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -34,6 +35,7 @@ class OnTerminal:
         )
         os.close(theirs)
         os.set_blocking(self._ours, False)
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self.seen = ""
 
     def wait_for(self, pattern: str, within: float = 30) -> str:
@@ -43,7 +45,8 @@ class OnTerminal:
 
     def _look(self) -> bool:
         with contextlib.suppress(OSError):  # nothing now, or nobody is there any more
-            self.seen += os.read(self._ours, 65536).decode(errors="replace").replace("\r\n", "\n")
+            while some := os.read(self._ours, 65536):
+                self.seen = (self.seen + self._decode(some)).replace("\r\n", "\n")
         return True
 
     def type(self, text: str) -> None:

@@ -15,12 +15,14 @@ from playwright.sync_api import Frame, expect
 from tests.card.card_server import picture
 from tests.card.chat import Chat, Connection, connected
 from tests.deployment import Deployment
+from tests.services import wait_until
 
 pytestmark = pytest.mark.browser
 
 OpenChat = Callable[..., Chat]
 UNKNOWN = "tsk_" + "0" * 36
 _DATA = re.compile("^data:image/svg")
+_PNG = re.compile("^data:image/png")
 
 
 def view(chat: Chat) -> Frame:
@@ -121,6 +123,7 @@ def test_a_picture_is_shown_and_a_file_goes_to_the_user_by_way_of_the_host(chat:
     card = chat.card
     image = card.get_by_role("img", name="convergence.png")
     expect(image).to_be_visible()
+    expect(image).to_have_attribute("src", _PNG)
     assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") == 320
     expect(card.locator("#result")).to_contain_text('"energy_ev": -13.5721')
     card.get_by_role("button", name="Download opt.traj").click()
@@ -148,10 +151,10 @@ def test_a_card_that_is_torn_down_answers_and_asks_for_nothing_more(chat: Chat) 
 
 
 def test_a_card_that_nobody_sees_asks_for_nothing_and_looks_at_once_when_it_is_seen(chat: Chat) -> None:
+    chat.page.clock.install()
     chat.call("relax")
     expect(chat.card.locator("#state")).to_have_text("Running")
     frame = view(chat)
-    chat.page.clock.install()
     hide = """hidden => {
         Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
         document.dispatchEvent(new Event("visibilitychange"));
@@ -182,8 +185,13 @@ def test_the_card_follows_the_theme_the_colours_and_the_size_of_its_host(chat: C
     chat.page.evaluate("variables => chat.change({ styles: { variables } })", variables)
     frame.wait_for_function(f"{back} === 'rgb(16, 32, 48)'")
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    told = chat.seen("ui/notifications/size-changed")[-1]["params"]
-    assert told["height"] == frame.evaluate("Math.ceil(document.body.getBoundingClientRect().height)")
+
+    def fits() -> bool:
+        told = chat.seen("ui/notifications/size-changed")[-1]["params"]["height"]
+        is_high = frame.evaluate("Math.ceil(document.body.getBoundingClientRect().height)")
+        return bool(told == is_high)
+
+    assert wait_until(fits)
     chat.page.evaluate("chat.change({ containerDimensions: { maxHeight: 120 } })")
     chat.page.wait_for_function("chat.methods('ui/notifications/size-changed').at(-1).params.height === 120")
 
@@ -231,7 +239,9 @@ def test_a_host_that_waits_for_its_task_itself_has_a_live_card_which_leaves_the_
     result = ann.ask("tasks/result", {"taskId": task_id})
     chat.page.evaluate("result => chat.deliver(result)", result)
     expect(chat.card.locator("#state")).to_have_text("Succeeded")
-    expect(chat.card.get_by_role("img", name="convergence.png")).to_be_visible()
+    image = chat.card.get_by_role("img", name="convergence.png")
+    expect(image).to_be_visible()
+    expect(image).to_have_attribute("src", _PNG)
     called = {call["params"]["name"] for call in chat.seen("tools/call")}
     assert called == {f"backburner_card_{verb}" for verb in ("find", "look", "file")}
     assert chat.seen("ui/update-model-context") == []

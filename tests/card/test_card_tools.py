@@ -30,7 +30,7 @@ def page_of(tool: dict[str, Any]) -> Any:
 def finished(server: Connection, name: str, **arguments: Any) -> str:
     """The task of a call that is over."""
     task_id: str = server.call(name, **arguments)["_meta"]["backburner/task"]
-    assert wait_until(lambda: look(server, task_id)["finished"])
+    assert wait_until(lambda: look(server, task_id)["finished"], within=60)
     return task_id
 
 
@@ -112,8 +112,9 @@ async def test_a_client_with_tasks_of_its_own_gets_these_and_keeps_what_is_promi
 
 
 def test_a_tool_with_a_page_of_its_author_s_keeps_it(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("own_pages.py")
     with (
-        Deployment(tmp_path, (Path(__file__).with_name("own_pages.py"),)) as made,
+        Deployment(tmp_path, (program,), {"mcp__patience_s": "60"}) as made,
         made.http() as server,
         connected(server.url) as host,
     ):

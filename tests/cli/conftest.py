@@ -99,6 +99,11 @@ class Lab:
         with contextlib.closing(open_store(self.url)) as store:
             assert services.wait_until(lambda: store.get(task_id).state == state), store.get(task_id)
 
+    def have_supervisors_stay(self) -> None:
+        """One that is to be looked at must not leave before; the test has to stop it."""
+        file = self.folder / "lab.py"
+        file.write_text(file.read_text().replace('"idle_exit_s": 1,', '"idle_exit_s": 60,'))
+
     def gate(self) -> Gate:
         self._gates += 1
         return Gate(self.folder / f"gate-{self._gates}")

@@ -69,7 +69,7 @@ def test_a_worker_takes_over_from_a_supervisor_that_started_by_itself(lab: Lab, 
         detached.gate.open()
         lab.wait_for_state(detached.task_id, "succeeded")
         assert trail(lab, detached.task_id) == ["submit", "claim", "start", "succeed"]
-        detached.process.wait(15)
+        assert services.ended(detached.process)
         assert not list((lab.folder / "lab.db.d").glob("retired-*"))
 
 
@@ -124,6 +124,7 @@ def test_a_supervisor_of_a_release_that_knew_no_hand_over_is_let_finish(lab: Lab
 def test_a_supervisor_of_an_older_version_hands_over_to_a_server(
     lab: Lab, tmp_path: Path, version: str
 ) -> None:
+    lab.have_supervisors_stay()
     patch = tmp_path / "patch"
     patch.mkdir()
     (patch / "sitecustomize.py").write_text(
@@ -141,5 +142,6 @@ def test_a_supervisor_of_an_older_version_hands_over_to_a_server(
         lab.wait_for_state(other.task_id, "succeeded")
         assert lab.task(other.task_id).attempt == 1
     finally:
-        other.close()
+        other.gate.open()
+        lab.run("stop")
         assert services.wait_until(lambda: SupervisorLock(lab.folder / "lab.db.d").holder() is None)

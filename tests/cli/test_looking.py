@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests import services
 from tests.cli.conftest import Lab, Worker
 
 UNKNOWN = "tsk_" + "0" * 36
@@ -26,6 +27,7 @@ def test_a_status_has_the_fields_that_get_task_status_has(manned: Lab) -> None:
     gate = manned.gate()
     task_id = manned.submit("relax", structure="cu", gate=gate.path)
     manned.wait_for_state(task_id, "running")
+    assert services.wait_until(lambda: manned.task(task_id).progress is not None)
     (listed,) = manned.json("ls", "--active", "--tool", "relax", "--since", "1h")["tasks"]
     shown = manned.json("show", task_id)
     gate.open()

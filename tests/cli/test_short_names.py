@@ -28,7 +28,7 @@ def test_every_verb_takes_the_beginning_of_an_id(lab: Lab) -> None:
         (["cancel", short], 0),
         (["retry", short], 0),
         (["run-task", short, "--store", lab.url], 0),
-        (["result", short], 0),
+        (["result", short, "--wait"], 0),
     ):
         done = lab.run(*words, BACKBURNER_SUPERVISOR__IDLE_EXIT_S="1")
         assert done.returncode == code, (words, done.stderr)

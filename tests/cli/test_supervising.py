@@ -76,6 +76,7 @@ def test_stop_at_once_hands_back_also_what_one_that_retired_still_runs(lab: Lab)
 
 @pytest.mark.slow
 def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
+    lab.have_supervisors_stay()
     detached = Detached(lab)
     try:
         restarted = lab.json("restart", "-t", "lab.py")
@@ -87,7 +88,8 @@ def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
         lab.wait_for_state(detached.task_id, "succeeded")
         assert lab.task(detached.task_id).attempt == 1
     finally:
-        detached.close()
+        detached.gate.open()
+        lab.run("stop")
         assert services.wait_until(lambda: nobody_works(lab))
 
 

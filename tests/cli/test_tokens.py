@@ -163,5 +163,5 @@ def test_a_token_has_the_role_that_it_was_made_with(lab: Lab) -> None:
         me = url.replace("/mcp", "/api/v1/me")
         for token, role, status in ((screen, "read", 403), (whole, "operate", 200)):
             bearer = {"Authorization": f"Bearer {token}"}
-            assert httpx2.get(me, headers=bearer).json()["role"] == role
+            assert httpx2.get(me, headers=bearer, timeout=20).json()["role"] == role
             assert ask(url, token).status_code == status

@@ -81,7 +81,9 @@ def strace(tmp_path: Path) -> list[str]:
 def attached(*pids: int) -> bool:
     """Whether somebody traces every thread of these processes."""
     threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir()]
-    return not any("TracerPid:\t0\n" in (thread / "status").read_text() for thread in threads)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one has just ended: look again
+        return not any("TracerPid:\t0\n" in (thread / "status").read_text() for thread in threads)
+    return False
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from backburner.target import load
 from backburner.task import Task
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Local, running
+from tests.engine.test_local_fencing import stopped_between_writes
 
 pytestmark = pytest.mark.slow
 
@@ -189,7 +190,7 @@ def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_p
         f"        pathlib.Path({marker!r}).touch(); time.sleep(600)\n"
         "os.register_at_fork(after_in_child=hang)\n"
     )
-    local = start_app(hang + VERSION_1, supervisor={"heartbeat_s": 0.1, "lease_grace_s": 0.5})
+    local = start_app(hang + VERSION_1, supervisor={"heartbeat_s": 0.1, "lease_grace_s": 3.0})
     assert local.run("answer").result == 1
     assert Path(marker).exists()
 
@@ -217,10 +218,8 @@ def test_a_cancel_before_the_runner_is_ready_does_not_stop_those_that_wait_behin
         for _ in range(16):  # the last one takes the runner along
             local.run("answer")
         shut.touch()
-        supervisor = local.supervisor()
-        supervisor.suspend()
-        first, *others = [local.submit("answer") for _ in range(4)]
-        supervisor.resume()
+        with stopped_between_writes(local.supervisor(), local):
+            first, *others = [local.submit("answer") for _ in range(4)]
         local.until_state(first, State.SCHEDULED)
         if local.store.get(others[-1]).state is State.SCHEDULED:
             break
@@ -307,7 +306,7 @@ def test_a_supervisor_that_ends_at_once_is_a_clear_error(
         patch.setattr(sys, "executable", str(broken))
         with pytest.raises(EngineError, match="the machine is on fire"):
             app.start()
-    app.close()
+        app.close()
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -272,10 +272,9 @@ def _all_tasks(work: Work) -> Iterator[str]:
 
 def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: StartLocal) -> None:
     local = start_local(sqlite={"synchronous": "normal"})
-    usual_s = statistics.median(_seconds_of(local) for _ in range(9))
     chance = random.Random(1)
 
-    def race(number: int) -> State:
+    def race(usual_s: float) -> State:
         task_id = local.submit("sleep", seconds=chance.uniform(0, 0.004))
         time.sleep(chance.uniform(0, 3 * usual_s))
         local.service.cancel(task_id)
@@ -286,8 +285,11 @@ def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: St
         assert (task.result is not None) == (task.state is State.SUCCEEDED)
         return task.state
 
+    states: list[State] = []
     with ThreadPoolExecutor(4) as pool:
-        states = list(pool.map(race, range(1000)))
+        for _ in range(10):  # others may take the machine meanwhile, or leave it
+            usual_s = statistics.median(_seconds_of(local) for _ in range(9))
+            states += pool.map(race, [usual_s] * 100)
     assert min(states.count(State.CANCELLED), states.count(State.SUCCEEDED)) > 10
 
 

@@ -1,5 +1,6 @@
 """Real processes and SIGKILL: no task is lost, none runs twice at a time, none is stuck."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -254,7 +255,7 @@ def test_a_second_sigterm_hands_back_at_once(local: Local) -> None:
     supervisor.send_signal(signal.SIGTERM)
     eventually(lambda: not pending_signals(supervisor.pid))
     supervisor.send_signal(signal.SIGTERM)
-    assert ended(supervisor, within=5)
+    assert ended(supervisor)
     assert not [process for process in family if is_alive(process.pid)]
     assert local.trail(task_id)[-1] == "hand_back"
 
@@ -303,12 +304,13 @@ def test_a_supervisor_without_work_leaves_and_comes_back_when_there_is_some(
     start_local: StartLocal,
 ) -> None:
     local = start_local(supervisor={"idle_exit_s": 0.3})
-    assert local.run("add", a=1).state is State.SUCCEEDED
-    first = local.supervisor()
-    assert ended(first, within=10)
+    first = local.run("parent")
+    assert first.state is State.SUCCEEDED
+    eventually(lambda: not is_alive(first.result))
     eventually(lambda: local.supervisor_pid() is None)
-    assert local.run("add", a=1).state is State.SUCCEEDED
-    assert local.supervisor().pid != first.pid
+    again = local.run("parent")
+    assert again.state is State.SUCCEEDED
+    assert again.result != first.result
 
 
 def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: StartLocal) -> None:
@@ -359,7 +361,7 @@ def test_a_supervisor_whose_store_was_removed_leaves(start_local: StartLocal, tm
 
 
 def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
-    task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=1.0)}, seconds=600)
+    task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=4.0)}, seconds=600)
     local.until_state(task_id, State.RUNNING)
     runner = local.runner_of(task_id)
     runner.suspend()
@@ -408,6 +410,12 @@ def test_a_cancel_that_overtakes_the_start_of_its_task_is_heard_by_its_question(
     assert local.run("pid", one_worker).state is State.SUCCEEDED
 
 
+def all_are_buried(local: Local) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):  # one has just gone: look again
+        return not [p for p in local.family() if p.status() == psutil.STATUS_ZOMBIE]
+    return False
+
+
 def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) -> None:
     def churn(times: int) -> int:
         for _ in range(times):
@@ -416,7 +424,7 @@ def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) 
         local.run("add", a=1)
         kill(*local.zygotes())
         eventually(lambda: local.run("add", a=1).state is State.SUCCEEDED)
-        eventually(lambda: not [p for p in local.family() if p.status() == psutil.STATUS_ZOMBIE])
+        eventually(lambda: all_are_buried(local))
         return local.supervisor().num_fds()
 
     before = churn(3)

@@ -199,7 +199,7 @@ def test_a_time_limit_is_enforced_while_the_supervisor_waits_for_its_store(
     start_host: StartHost, client: Client
 ) -> None:
     host, way = start_host("only", **{**QUICK, "lease_grace_s": 60})
-    task_id = begin(client, "stay", {"resources": Resources(max_runtime_s=1.5)}, seconds=600)
+    task_id = begin(client, "stay", {"resources": Resources(max_runtime_s=4.0)}, seconds=600)
     runner = host.runner_of(task_id)
     way.freeze()
     eventually(lambda: not is_alive(runner.pid))

@@ -274,12 +274,12 @@ def test_an_error_of_any_length_is_shortened_and_not_lost(local: Local) -> None:
 def test_a_supervisor_that_ends_by_an_error_of_its_own_is_followed_at_once(start: StartMisbehaving) -> None:
     """Its orderly end must not take away what the next one needs to find its tasks."""
     local = start()
-    held = local.submit("hold", seconds=2.0)
+    held = local.submit("hold", seconds=5.0)
     local.until_state(held, State.RUNNING)
     supervisor = local.supervisor()
     supervisor.rlimit(psutil.RLIMIT_NOFILE, (supervisor.num_fds(), 4096))  # it cannot make another runner
     local.submit("who", ONE_WORKER, name="one")
-    local.until(held, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    local.until(held, lambda task: task.attempt == 2)
     began, lost = (next(e for e in local.events(held) if e.signal == signal) for signal in ("start", "retry"))
     assert lost.ts - began.ts < SOON_MS
     assert local.end(held).result == "held"

@@ -101,7 +101,7 @@ def test_a_task_that_waits_outside_can_be_cancelled(start_local: StartLocal) -> 
 
 def test_a_task_that_waits_outside_keeps_to_its_time_limit(start_local: StartLocal) -> None:
     local = start(start_local, workers=1)
-    task_id = local.submit("ask_name", options={"resources": Resources(max_runtime_s=2.0)})
+    task_id = local.submit("ask_name", options={"resources": Resources(max_runtime_s=5.0)})
     asked(local, task_id)
     assert local.run("add", a=1, b=2).state is State.SUCCEEDED
     assert local.end(task_id).state is State.TIMED_OUT

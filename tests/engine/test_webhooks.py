@@ -83,7 +83,7 @@ def test_an_endpoint_that_is_down_when_the_task_ends_is_told_after_a_kill_of_the
 def test_an_endpoint_that_hangs_keeps_no_other_from_being_told(start_local: StartLocal) -> None:
     with receiving(None) as hanging, receiving() as other:
         allowed = [other.url.split("/")[2]]
-        own = {"allowed_hosts": allowed, "allow_http": True, "allow_private": True, "timeout_s": 0.5}
+        own = {"allowed_hosts": allowed, "allow_http": True, "allow_private": True, "timeout_s": 3.0}
         local = start_local(webhook=webhook(hanging.url, **own))
         task_id = local.submit("add", {"webhook": {"url": other.url}}, a=1)
         eventually(lambda: local.trail(task_id).count("told") == 2)

@@ -34,7 +34,7 @@ class Ledger:
 
     def _start(self, way: tuple[str, str], server: list[str]) -> "subprocess.Popen[str]":
         name, tool = "-".join(way), "unknown" if way[0] == "mcp_1" else "work"
-        slow = {"tool": tool, "arguments": {"name": name, "seconds": 4}}
+        slow = {"tool": tool, "arguments": {"name": name, "seconds": 5}}
         calls: dict[str, Any] = {"warm": {**slow, "arguments": {"name": f"{name}-warm", "seconds": 0}}}
         if way in SAYING:
             calls["stopped"] = {
@@ -43,7 +43,7 @@ class Ledger:
                 "stop_at": str(self.folder / f"{name}-stop"),
             }
         calls |= {
-            "timed_out": {**slow, "timeout_s": 1},
+            "timed_out": {**slow, "timeout_s": 2},
             "again": {**slow, "after": str(self.folder / f"{name}.done"), "timeout_s": 50},
             "new": {**slow, "meta": {"backburner/new": True}, "timeout_s": 50},
         }
@@ -81,7 +81,7 @@ def test_the_task_of_a_call_that_timed_out_finishes_and_the_same_call_gets_its_r
     assert again["structured"] == {"worked": name}
     assert again["meta"]["backburner/joined"]
     assert "joined" in again["content"][-1]["text"]
-    assert again["meta"]["duration"] >= 3900
+    assert again["meta"]["duration"] >= 4900
     # Only who asked for a new one got one: the ledger says who ran.
     assert "backburner/joined" not in new["meta"]
     assert ledger.runs(name) == 2

@@ -33,7 +33,7 @@ CLIENTS = [
     for client in COMMANDS
 ]
 
-LATE = {"tool": "relax", "arguments": {"seconds": 1.5}}
+LATE = {"tool": "relax", "arguments": {"seconds": 3}}
 MODEL = {"tool": "relax", "arguments": {"steps": 150_000}}
 TEXT = {"tool": "write", "arguments": {"length": 1_000_000}}
 IMAGE = {"tool": "draw", "arguments": {"length": 2_000_000}}

@@ -71,7 +71,7 @@ async def test_they_are_their_owner_s_alone(guarded: Deployment) -> None:
         async with (
             connect(server.url, "2025", token="token-of-alice") as alice,
             connect(server.url, "2026", token="token-of-bob") as bob,
-            httpx2.AsyncClient() as http,
+            httpx2.AsyncClient(timeout=60) as http,
         ):
             task_id = await running(alice, guarded)
             (artifact,) = (await alice.tool("list_task_artifacts", task_id=task_id))["artifacts"]

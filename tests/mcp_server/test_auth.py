@@ -80,7 +80,7 @@ def tokened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Ht
 
 async def test_without_a_token_nobody_comes_in(tokened: tuple[Path, HttpServer]) -> None:
     _, server = tokened
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "token-of-alice"}):
             refused = await http.post(server.url, json={}, headers=headers)
             assert refused.status_code == 401
@@ -91,7 +91,7 @@ async def test_without_a_token_nobody_comes_in(tokened: tuple[Path, HttpServer])
 def test_tokens_come_and_go_with_their_file(tokened: tuple[Path, HttpServer]) -> None:
     tokens, server = tokened
     folder = tokens.parent
-    with httpx2.Client() as http:
+    with httpx2.Client(timeout=60) as http:
 
         def may_come_in(token: str) -> bool:
             answer = http.post(server.url, json={}, headers={"Authorization": f"Bearer {token}"})
@@ -114,7 +114,7 @@ def test_tokens_come_and_go_with_their_file(tokened: tuple[Path, HttpServer]) ->
 
 async def test_requests_for_another_host_and_from_foreign_pages_are_turned_away(server: str) -> None:
     address = server.removesuffix("/mcp")
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         for path in ("/mcp", "/healthz", "/artifacts/a/b"):
             asked = address + path
             assert (await http.get(asked, headers={"Host": "evil.example"})).status_code == 421

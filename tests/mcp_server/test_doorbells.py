@@ -16,30 +16,45 @@ from backburner.store import Store, TaskQuery
 from backburner.stores import open_store
 from tests.deployment import Deployment
 from tests.mcp_server.harness import connect
-from tests.services import until
+from tests.services import until, wait_until
 
 #: Far more than a look each second needs, also on a busy machine, and far less than for ever.
 SOON_S = 30
 
 
+def delete(folder: Path) -> None:
+    """Delete a folder, whatever others put into it meanwhile."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    assert wait_until(is_gone)
+
+
 def delete_the_bells(folder: Path) -> None:
-    shutil.rmtree(folder / "wake")
+    delete(folder / "wake")
 
 
 def delete_the_folder(folder: Path) -> None:
-    shutil.rmtree(folder)
+    delete(folder)
 
 
 def make_bells_impossible(folder: Path) -> None:
-    shutil.rmtree(folder / "wake")
-    (folder / "wake").touch()
+    def is_a_file() -> bool:
+        delete_the_bells(folder)
+        with contextlib.suppress(FileExistsError):  # somebody has made the folder again meanwhile
+            (folder / "wake").touch(exist_ok=False)
+        return (folder / "wake").is_file()
+
+    assert wait_until(is_a_file)
 
 
 def ring_with_rubbish(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ringer:
         for bell in (folder / "wake").iterdir():
             for rubbish in (b"\xff\xfe\x00", b"", b"task:" + b"x" * 60_000):
-                with contextlib.suppress(ConnectionRefusedError):
+                with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
                     ringer.sendto(rubbish, str(bell))
 
 
@@ -92,11 +107,12 @@ async def test_answers_reach_a_tool_and_new_tasks_a_supervisor(
             assert (await peer.poll(await peer.start("slow", {"n": 1})))["status"] == "completed"
 
 
-async def test_deleted_bells_are_made_again_and_ring(deployment: Deployment) -> None:
-    bells = deployment.folder / "tasks.db.d" / "wake"
-    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
-        call = asyncio.ensure_future(peer.call("hold", {"step_s": 2}))
-        await damaged_while_running(deployment, delete_the_bells)
+async def test_deleted_bells_are_made_again_and_ring(guarded: Deployment) -> None:
+    bells, gate = guarded.folder / "tasks.db.d" / "wake", guarded.folder / "gate"
+    async with connect(guarded.stdio(), "2025", tasks=False) as peer:
+        call = asyncio.ensure_future(peer.call("await_gate", {"gate": str(gate)}))
+        await damaged_while_running(guarded, delete_the_bells)
         # One of the server, one of the supervisor.
         await until(lambda: bells.is_dir() and len(list(bells.iterdir())) == 2)
-        assert (await call)["structuredContent"] == {"held": True}
+        gate.touch()
+        assert (await call)["structuredContent"] == {"result": "attempt 1"}

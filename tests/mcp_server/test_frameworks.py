@@ -134,7 +134,7 @@ async def test_a_client_without_tasks_gets_the_result_in_the_call(
         typed = shared.variables["SERVER_KIND"] in ("mcpserver", "fastmcp")
         assert ("structuredContent" in handle) is not typed
         assert handle["_meta" if typed else "structuredContent"]["data"] == handle["data"]
-        assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=20))["finished"] is True
+        assert (await peer.tool("wait_for_task", task_id=job_id, timeout_s=60))["finished"] is True
         assert (await peer.tool("get_task_result", task_id=job_id))["state"] == "succeeded"
         await until(
             lambda: [told["job_id"] for told in peer.wire.of("notifications/tool_result")] == [job_id]

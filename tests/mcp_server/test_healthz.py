@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -20,6 +19,7 @@ import pytest
 from tests import services
 from tests.deployment import Deployment, HttpServer
 from tests.mcp_server.harness import connect, deploy
+from tests.mcp_server.test_doorbells import make_bells_impossible
 
 #: Of a database that takes heartbeats, and nothing of what a supervisor has to say of its tasks.
 _REFUSE = """
@@ -97,6 +97,7 @@ def doctor(deployment: Deployment) -> dict[str, Any]:
 
 
 def running_supervisor(deployment: Deployment) -> psutil.Process:
+    assert services.wait_until(deployment.supervisor)
     found = deployment.supervisor()
     assert found is not None
     return found
@@ -187,7 +188,7 @@ async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_wo
         async with connect(server.url, "2026") as peer:
             task_id = await peer.start("slow", {"n": 1})
             await becomes(server, 503, "tasks wait, and nobody works on them\n")
-            assert "nobody works" in doctor(deployment)["supervisor"]
+            assert services.wait_until(lambda: "nobody works" in doctor(deployment).get("supervisor", ""))
             obstacle.rmdir()
             await peer.poll(task_id)
             await becomes(server, 200, "ok\n")
@@ -195,12 +196,11 @@ async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_wo
 
 async def test_a_wake_folder_that_cannot_be_made_again_is_noticed(well: Served) -> None:
     deployment, server = well
-    wake = deployment.folder / "tasks.db.d" / "wake"
-    shutil.rmtree(wake)
-    wake.touch()
+    files = deployment.folder / "tasks.db.d"
+    make_bells_impossible(files)
     await becomes(server, 503, "the wake folder is gone and cannot be made again\n")
     assert "news" in doctor(deployment)
-    wake.unlink()
+    (files / "wake").unlink()
     await becomes(server, 200, "ok\n")
 
 

@@ -45,7 +45,7 @@ async def test_the_app_works_mounted_in_another_that_does_not_run_its_lifespan(
             assert done["status"] == "completed"
             (made,) = (await peer.tool("list_task_artifacts", task_id=done["taskId"]))["artifacts"]
             assert made["download_url"].startswith(f"{url}/lab/artifacts/")
-            async with httpx2.AsyncClient() as http:
+            async with httpx2.AsyncClient(timeout=60) as http:
                 assert (await http.get(made["download_url"])).status_code == 200
 
 
@@ -72,7 +72,7 @@ async def test_a_stream_that_nobody_reads_is_ended_and_holds_up_nobody() -> None
 
 async def test_health_needs_no_store(deployment: Deployment) -> None:
     with deployment.app(make_app) as app:
-        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+        async with served(app.http_app()) as url, httpx2.AsyncClient(timeout=60) as http:
             assert (await http.get(f"{url}/healthz")).text == "ok\n"
         assert "store" not in vars(app)
 
@@ -139,7 +139,7 @@ async def test_what_is_strange_is_answered_as_with_a_stream(deployment: Deployme
     request, headers = STRANGE[what]
     content = request if isinstance(request, str) else json.dumps(request)
     with deployment.app(make_app) as app:
-        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+        async with served(app.http_app()) as url, httpx2.AsyncClient(timeout=60) as http:
             # One who takes anything is answered by the SDK alone, which checks all that there is to check.
             by_sdk, ours = [
                 await http.post(f"{url}/mcp", content=content, headers={**headers, "Accept": accept})
@@ -150,7 +150,7 @@ async def test_what_is_strange_is_answered_as_with_a_stream(deployment: Deployme
 
 async def test_a_header_that_comes_twice_is_refused(deployment: Deployment) -> None:
     with deployment.app(make_app) as app:
-        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+        async with served(app.http_app()) as url, httpx2.AsyncClient(timeout=60) as http:
             twice = [*headers_of(GET).items(), ("Mcp-Name", "another")]
             refused = await http.post(f"{url}/mcp", json=GET, headers=twice)
             assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32020)
@@ -165,7 +165,7 @@ async def test_a_middleware_of_the_server_s_can_tell_something_while_a_task_is_m
 
     with deployment.app(make_app) as app:
         app.mcp_server().middleware.insert(0, tell)
-        async with served(app.http_app()) as url, httpx2.AsyncClient() as http:
+        async with served(app.http_app()) as url, httpx2.AsyncClient(timeout=60) as http:
             for _ in range(2):  # while the tool is not known yet, and afterwards
                 answer = await http.post(f"{url}/mcp", json=CALL, headers=headers_of(CALL))
                 assert answer.headers["content-type"] == "text/event-stream"

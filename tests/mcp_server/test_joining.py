@@ -89,10 +89,8 @@ async def test_a_client_that_gives_up_without_a_word_joins_what_it_seems_to_wait
     deployment.settings |= {"queues": '{"cpu_standard": {"workers": 3}}'}
     async with warm(deployment, deployment.stdio(), "2025") as peer:
         inputs = {"name": "silent", "seconds": 12}
-        first = asyncio.ensure_future(peer.call("work", inputs))
-        await until(lambda: ledger.runs("silent") == 1)
         # So soon it is one more of a batch, and not a second try.
-        soon = asyncio.ensure_future(peer.call("work", inputs))
+        first, soon = [asyncio.ensure_future(peer.call("work", inputs)) for _ in range(2)]
         await until(lambda: ledger.runs("silent") == 2)
         await peer.call("work", {"name": "longer than any timer", "seconds": 3.5})
         again = await peer.call("work", inputs)
@@ -103,9 +101,10 @@ async def test_a_client_that_gives_up_without_a_word_joins_what_it_seems_to_wait
 
 
 async def test_a_stop_cancels_or_detaches_as_the_tool_says(deployment: Deployment, ledger: Ledger) -> None:
+    deployment.settings |= {"supervisor__cancel_grace_s": "30"}  # in which the tool says that it was stopped
     async with warm(deployment, deployment.stdio()) as peer:
-        for tool, name in (("work", "killed"), ("alone", "left")):
-            call = asyncio.ensure_future(peer.call(tool, {"name": name, "seconds": 3}))
+        for tool, name, seconds in (("work", "killed", 60), ("alone", "left", 3)):
+            call = asyncio.ensure_future(peer.call(tool, {"name": name, "seconds": seconds}))
             await until(lambda name=name: ledger.runs(name) == 1)  # type: ignore[misc]
             await stop(call)
         await until((ledger.folder / "killed.killed").exists)
@@ -152,7 +151,8 @@ async def test_a_call_whose_http_connection_was_closed_goes_on_and_is_joined(
             async with connect(server.url, era, tasks=False) as peer:
                 again = await peer.call("work", inputs)
             assert (again["structuredContent"], ledger.runs(era)) == ({"worked": era}, 1)
-            assert {"given_up", "joined"} <= ledger.events(again["_meta"][JOINED]).keys()
+            joined = again["_meta"][JOINED]
+            await until(lambda joined=joined: {"given_up", "joined"} <= ledger.events(joined).keys())  # type: ignore[misc]
 
 
 async def test_the_call_of_a_killed_server_is_joined_when_nobody_renews_it(
@@ -181,7 +181,8 @@ async def test_the_call_of_a_killed_server_is_joined_when_nobody_renews_it(
 async def test_explicit_tasks_are_joined_once_their_client_is_not_heard_of(
     deployment: Deployment, ledger: Ledger
 ) -> None:
-    inputs = {"name": "explicit", "seconds": 8}
+    deployment.settings |= {"mcp__attended_s": "6"}
+    inputs = {"name": "explicit", "seconds": 60}
     async with connect(deployment.stdio(), "2026") as peer:
         first, second = await peer.start("work", inputs), await peer.start("work", inputs)
         assert first != second

@@ -34,7 +34,7 @@ async def everything_said(guarded: Deployment, task_ids: Sequence[str]) -> dict[
             except MCPError as error:
                 of_task.append([error.message, error.data])
         of_all = [await peer.tool("list_tasks"), list(peer.wire.notifications), await ran(guarded, "ls")]
-    of_all += [path.read_text() for path in (guarded.folder / "state").glob("*.json*")]
+    of_all += [path.read_text() for path in (guarded.folder / "state").glob("[!.]*.json*")]
     for task_id, of_task in said.items():
         for words in (["show", task_id], ["show", task_id, "--json"], ["result", task_id]):
             of_task.append(await ran(guarded, *words))

@@ -56,7 +56,7 @@ async def test_a_task_from_submission_to_its_result(server: str) -> None:
         )
         assert again["task_id"] == task_id
 
-        waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=20)
+        waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
         assert (waited["finished"], waited["state"]) == (True, "succeeded")
         status = await called(peer, "get_task_status", task_id=task_id)
         fields = {"attempt", "priority", "queue", "worker_id", "started_at", "heartbeat_at", "timeout_at"}
@@ -82,7 +82,7 @@ async def test_a_task_from_submission_to_its_result(server: str) -> None:
         running = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
         cancelled = await called(peer, "cancel_task", task_id=running, reason="user-request")
         assert (cancelled["task_id"], cancelled["acknowledged"]) == (running, True)
-        ended = await called(peer, "wait_for_task", task_id=running, timeout_s=20)
+        ended = await called(peer, "wait_for_task", task_id=running, timeout_s=60)
         assert ended["state"] == "cancelled"
 
 
@@ -96,7 +96,7 @@ async def test_a_wait_is_bounded_and_its_answer_says_that_the_task_goes_on(serve
         assert early["isError"] is True
         assert early["structuredContent"]["error"]["code"] == "not_finished"
         await called(peer, "cancel_task", task_id=task_id)
-        await called(peer, "wait_for_task", task_id=task_id, timeout_s=20)
+        await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
 
 
 async def test_errors_are_told_in_the_result_for_the_model_to_read(server: str) -> None:

@@ -165,7 +165,7 @@ def test_a_store_that_somebody_works_on_is_refused_with_what_to_do(tmp_path: Pat
     url, to = f"sqlite:///{tmp_path}/tasks.db", f"sqlite:///{tmp_path}/new.db"
     with running(contract_app(store=url, supervisor=QUICK)) as local:
         task_id = local.submit("stay", seconds=60)
-        local.until_state(task_id, State.RUNNING)
+        eventually(lambda: len(local.lines(task_id)) == 3)  # it has started all its children
         said = move(url, to, code=4)
         assert f"a supervisor works on it (pid {local.supervisor().pid})" in said
         assert "`backburner stop`" in said

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from backburner import Backburner, Retry, TaskContext
 from tests.told_transport import serve_as_told
@@ -56,9 +57,10 @@ def stumble(*, ctx: TaskContext) -> str:
 
 
 @bb.tool(answer="hold", join="always")
-def shared(seconds: float) -> str:
-    """The same work for all who call it at one time."""
-    time.sleep(seconds)
+def shared(gate: str) -> str:
+    """The same work for all who call it at one time: it goes on until there is a file."""
+    while not Path(gate).exists():
+        time.sleep(0.05)
     return "done"
 
 

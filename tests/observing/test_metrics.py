@@ -77,7 +77,7 @@ async def comes(address: str, at_least: float, name: str, **labels: str) -> Scra
 
 
 async def until(address: str, seen: Callable[[Scrape], bool]) -> Scrape:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             if seen(found := await scrape(address)):
                 return found
@@ -134,8 +134,10 @@ async def test_two_servers_say_the_same_of_a_store_and_counters_never_go_down(
 async def test_what_waits_and_what_runs_and_which_calls_are_held_is_seen_as_it_is(address: str) -> None:
     async with calling(address) as peer:
         held = asyncio.ensure_future(peer.call("work", {"seconds": 4}))
-        found = await comes(address, 1, "backburner_queue_running", queue="cpu_small")
-        assert found("backburner_held_calls") == 1
+        running = "backburner_queue_running"
+        found = await until(
+            address, lambda one: one(running, queue="cpu_small") >= 1 and one("backburner_held_calls") == 1
+        )
         assert found("backburner_workers", queue="cpu_small") >= 1
         assert found("backburner_store_up") == 1
         assert found("backburner_store_seconds_count", kind="read") > 0
@@ -144,12 +146,15 @@ async def test_what_waits_and_what_runs_and_which_calls_are_held_is_seen_as_it_i
     assert after("backburner_held_calls") == 0
 
 
-async def test_calls_that_join_another_s_task_are_counted(address: str) -> None:
-    name = "backburner_joined_calls_total"
+async def test_calls_that_join_another_s_task_are_counted(address: str, tmp_path: Path) -> None:
+    name, gate = "backburner_joined_calls_total", tmp_path / "gate"
     before = (await scrape(address))(name)
     async with calling(address) as first, calling(address) as second, calling(address) as third:
         peers = (first, second, third)
-        await asyncio.gather(*(peer.call("shared", {"seconds": 1.5}) for peer in peers))
+        calls = asyncio.gather(*(peer.call("shared", {"gate": str(gate)}) for peer in peers))
+        await comes(address, before + len(peers) - 1, name)
+        gate.touch()
+        await calls
         await first.call("work", {"seconds": 0})
     assert (await scrape(address))(name) - before == len(peers) - 1
 

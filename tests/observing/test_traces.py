@@ -21,6 +21,8 @@ SERVER = Path(__file__).with_name("observed_server.py")
 _SERVER_KIND, _INTERNAL = 2, 1
 #: What the caller's tracing system notes beside its trace, which all spans of it are to have.
 TRACESTATE = "vendor=of-the-caller,other=2"
+# A loaded machine is slower than the 5 s of the SDK's own name.
+PATIENT = {"mcp__patience_s": "60"}
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ async def test_one_trace_leads_from_the_caller_into_the_tool(
     tmp_path: Path, collector: Collector, configured: Any
 ) -> None:
     with (
-        Deployment(tmp_path, (SERVER,), {}, configured(collector)) as deployment,
+        Deployment(tmp_path, (SERVER,), PATIENT, configured(collector)) as deployment,
         deployment.http() as server,
     ):
         (caller, second), results = await called(server.url, "traced", "traced")
@@ -104,7 +106,7 @@ async def test_attempts_that_fail_or_whose_process_is_killed_have_their_spans(
     tmp_path: Path, collector: Collector
 ) -> None:
     variables = by_variables(collector) | {"OTEL_SERVICE_NAME": "the-lab"}
-    with Deployment(tmp_path, (SERVER,), {}, variables) as deployment, deployment.http() as server:
+    with Deployment(tmp_path, (SERVER,), PATIENT, variables) as deployment, deployment.http() as server:
         callers, _ = await called(server.url, "fail", "linger", "stumble")
         failed, lingered, stumbled = [
             (await asyncio.to_thread(collector.of, caller.trace_id, name))[name]
@@ -130,7 +132,7 @@ async def test_a_tool_of_an_attached_server_is_in_the_trace_of_its_caller(
     from tests.mcp_server.harness import SCRIPT
 
     variables = {**by_variables(collector), "SERVER_KIND": kind}
-    with Deployment(tmp_path, (SCRIPT,), {}, variables) as deployment, deployment.http() as server:
+    with Deployment(tmp_path, (SCRIPT,), PATIENT, variables) as deployment, deployment.http() as server:
         (caller,), _ = await called(server.url, "hold")
         names = "wait hold", "execute_tool hold"
         spans = await asyncio.to_thread(collector.of, caller.trace_id, *names)
@@ -146,7 +148,7 @@ async def test_a_tool_of_an_attached_server_is_in_the_trace_of_its_caller(
 
 async def test_a_collector_that_is_away_fails_no_task(tmp_path: Path) -> None:
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-    with Deployment(tmp_path, (SERVER,), {}, variables) as deployment, deployment.http() as server:
+    with Deployment(tmp_path, (SERVER,), PATIENT, variables) as deployment, deployment.http() as server:
         _, (result, other) = await called(server.url, "traced", "fail")
     assert not result.get("isError")
     assert other["isError"]

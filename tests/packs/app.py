@@ -27,10 +27,25 @@ def make() -> Backburner:
     files.add_to(app)
     app.tool(isolation="fresh")(sync_without_privileges)
     app.tool(sync_while_files_vanish)
+    app.tool(sync_to_a_halt)
     app.tool(convert_with_a_killer)
     science.add_to(app)
-    app.tool(relax_slowly)
+    app.tool(relax_to_a_halt)
     return app
+
+
+def _halt(ctx: TaskContext, phase: str, after: float) -> None:
+    """Have the first attempt stand still there, so that a test can strike."""
+    say = ctx.progress
+
+    def progress(*args: Any, **options: Any) -> None:
+        say(*args, **options)
+        while ctx.attempt == 1 and options["phase"] == phase and args[0] > after:
+            if ctx.wait_cancelled(0.1):
+                return
+            say(*args, **options)
+
+    ctx.progress = progress  # type: ignore[method-assign]
 
 
 def sync_without_privileges(path: str, ctx: TaskContext) -> dict[str, Any]:
@@ -58,6 +73,12 @@ def sync_while_files_vanish(path: str, vanish: list[str], ctx: TaskContext) -> d
     return files.wksm_monitor_sync(path, ctx=ctx)
 
 
+def sync_to_a_halt(path: str, ctx: TaskContext) -> dict[str, Any]:
+    """Sync, but stand still when some files have been read."""
+    _halt(ctx, "sync", 5000)
+    return files.wksm_monitor_sync(path, ctx=ctx)
+
+
 def convert_with_a_killer(paths: list[str], killer: str, ctx: TaskContext) -> dict[str, Any]:
     """Convert, and kill the converter's process when it has the document of that name."""
     convert = Converter.convert
@@ -75,17 +96,11 @@ def convert_with_a_killer(paths: list[str], killer: str, ctx: TaskContext) -> di
         Converter.convert = convert  # type: ignore[method-assign]
 
 
-def relax_slowly(
-    structure: str, optimizer: OptimizerName, fmax: float, steps: int, ctx: TaskContext
+def relax_to_a_halt(
+    structure: str, optimizer: OptimizerName, fmax: float, steps: int, halt_after: float, ctx: TaskContext
 ) -> dict[str, Any]:
-    """Relax, but with time between the steps, in which a test can strike."""
-    say = ctx.progress
-
-    def progress(*args: Any, **options: Any) -> None:
-        say(*args, **options)
-        ctx.wait_cancelled(0.03)
-
-    ctx.progress = progress  # type: ignore[method-assign]
+    """Relax, but stand still after so many steps."""
+    _halt(ctx, "relaxation", halt_after)
     return science.run_geometry_optimization(structure, fmax, steps, optimizer, ctx=ctx)
 
 

@@ -31,7 +31,8 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 def bb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backburner]:
     """An app with all packs for all tests of a file: each new supervisor would import ASE again."""
     state = tmp_path_factory.mktemp("packs")
-    settings = {"supervisor__idle_exit_s": "0"}
+    # A sweep that is cancelled has so long for its children.
+    settings = {"supervisor__idle_exit_s": "0", "supervisor__cancel_grace_s": "20"}
     # Threads of linear algebra wait for each other by spinning, which on few cores takes most of the time.
     variables = {"XDG_STATE_HOME": str(state), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with Deployment(state, (), settings, variables) as deployment, deployment.app(app.make) as made:

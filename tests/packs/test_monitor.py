@@ -226,7 +226,7 @@ def many_files(tree: Path) -> Path:
 
 def begin(bb: Backburner, tree: Path) -> str:
     """Submit a sync and wait until it has begun to read files."""
-    task_id = bb.service.submit("wksm_monitor_sync", {"path": str(tree)}).task_id
+    task_id = bb.service.submit("sync_to_a_halt", {"path": str(tree)}).task_id
     task = bb.service.wait(task_id, 30, until=lambda task: task.finished or is_reading(task)).task
     assert is_reading(task)
     return task_id

@@ -118,7 +118,7 @@ def test_a_killed_optimization_goes_on_and_ends_with_the_same_energy(
         return task.finished or (task.progress is not None and (task.progress.step or 0) > steps / 2)
 
     steps = whole.result["n_steps"]
-    task_id = bb.service.submit("relax_slowly", inputs).task_id
+    task_id = bb.service.submit("relax_to_a_halt", {**inputs, "halt_after": steps / 2}).task_id
     assert not bb.service.wait(task_id, 60, until=half_way).task.finished
     kill_runner(bb, task_id)
     task = finish(bb, task_id)

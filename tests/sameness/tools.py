@@ -21,7 +21,7 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8BQDwAEgAF/pooBPQAAAABJRU5ErkJggg=="
 )
 #: So long between two notices, that each is sent: of progress only the latest is, ten times a second.
-STEP_S = 0.15
+STEP_S = 0.5
 
 
 class Item(BaseModel):

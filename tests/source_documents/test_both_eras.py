@@ -37,7 +37,8 @@ async def test_jobs_and_completions(deployment: Deployment, era: str) -> None:
             handle = await peer.call("paint", {"colour": "teal", "secret": "s"})
             job_id = handle["data"]["job_id"]
             assert handle["_meta"]["progressToken"]
-            await peer.call("wait_for_task", {"task_id": job_id})
+            while not (await peer.tool("wait_for_task", task_id=job_id))["finished"]:
+                pass
             polled = await peer.request("tools/poll_result", {"job_id": job_id})
             assert polled["data"]["result"]["data"] == {"result": "painted teal"}
             again = await peer.request("completion/complete", completing)

@@ -106,11 +106,12 @@ def test_switching_sessions_does_not_stop_completion(deployment: Deployment, tmp
 
 def test_a_start_writes_what_a_killed_host_could_not(deployment: Deployment, tmp_path: Path) -> None:
     """Everything was killed between the end of the task and its line: the next server writes it, once."""
-    state = tmp_path / "state"
+    state, flag = tmp_path / "state", tmp_path / "go on"
     with serving(deployment) as pipe:
         pipe.initialize()
-        run(pipe, "call", {"prompt": "Done"}, taskId="host-task-3")
+        run(pipe, "call", {"prompt": "Done", "flag": str(flag)}, taskId="host-task-3")
         entered = (state / "mcp_tasks.v1.json").read_text()
+        flag.touch()
         assert wait_until(lambda: stored(tmp_path, "host-task-3")["status"] == "completed")
         pipe.kill()
     deployment.close()  # ends the supervisor too

@@ -67,8 +67,9 @@ def test_sixteen_callers_do_not_pay_for_sixteen_commits(store: Store, tmp_path: 
     come: list[int] = []
 
     def submit(number: int) -> None:
+        new = new_task(CLOCK)
         come.append(number)
-        store.submit(new_task(CLOCK))
+        store.submit(new)
 
     before = commits(tmp_path / "tasks.db-wal")
     with ThreadPoolExecutor(CALLERS) as threads:

@@ -57,7 +57,7 @@ async def main() -> None:
             return {"text": given.content[0].text, "isError": given.isError}
 
         async def working() -> dict[str, Any]:
-            task_id = await start("slow", {"n": 3, "step_s": 0.1})
+            task_id = await start("slow", {"n": 3, "step_s": 0.7})
             seen, task = await polled(task_id)
             return {"seen": seen, "status": task.status, **await result(task_id)}
 

@@ -125,7 +125,7 @@ async def main() -> None:
             return outcome
 
         async def working() -> dict[str, Any]:
-            return await settled(await start("slow", {"n": 3, "step_s": 0.1}))
+            return await settled(await start("slow", {"n": 3, "step_s": 0.7}))
 
         async def input_required() -> dict[str, Any]:
             return {**await settled(await start("ask")), "asked": asked}

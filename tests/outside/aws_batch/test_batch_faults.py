@@ -72,8 +72,8 @@ def test_a_task_whose_job_an_administrator_terminates_is_handed_back_and_runs_in
     batch.terminate_job(jobId=job["jobId"], reason="The lab is closed, says Eve.")
     eventually(lambda: local.lines(task_id).count("asleep") == 2)
     assert local.trail(task_id) == ["submit", "claim", "start", "hand_back", "claim", "start"]
-    first, second = jobs_of(batch, task_id)
-    assert (first["status"], second["status"]) == ("FAILED", "RUNNING")
+    eventually(lambda: [job["status"] for job in jobs_of(batch, task_id)] == ["FAILED", "RUNNING"])
+    first, _ = jobs_of(batch, task_id)
     handed_back, _ = local.store.attempts(task_id)
     assert (handed_back.outcome, first["jobId"] in str(handed_back.worker_id)) == ("handedback", True)
     local.service.cancel(task_id)
@@ -98,7 +98,8 @@ def test_a_task_whose_container_is_gone_is_a_lost_worker_and_names_the_job(local
 def test_a_job_that_cannot_begin_fails_its_task_which_names_its_log(
     local: Local, batch: Any, moto: MotoServer
 ) -> None:
-    task = local.run("add", a=1, b=2)
+    # A job that has begun nothing is looked at after five seconds, and there are three of them.
+    task = local.service.wait(local.submit("add", a=1, b=2), 90).task
     assert task.state is State.FAILED
     assert task.error is not None
     assert task.error.type == "job_ended"

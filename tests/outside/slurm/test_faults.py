@@ -80,7 +80,7 @@ def test_a_partition_that_is_not_there_is_told_and_a_job_that_begins_nothing_fai
     assert "invalid partition specified: nope" in (task.waits_for or "")
     assert "slurm.partition" in (task.waits_for or "")
     on_slurm.service.cancel(waiting)
-    failed = on_slurm.end(broken)
+    failed = on_slurm.service.wait(broken, 90).task  # three jobs, each of which is looked at after 5 s
     assert (failed.state, failed.error and failed.error.type) == (State.FAILED, "job_ended")
     assert "ended as FAILED" in (failed.error.message if failed.error else "")
     assert on_slurm.lines(broken) == ["module: not found"]

@@ -45,7 +45,12 @@ def local(slurm: SlurmCluster, database_server: PostgresServer, tmp_path: Path) 
 
 def plan_of(local: Local, slurm: SlurmCluster, database: PostgresServer) -> list[Fault]:
     def job_requeued() -> None:
-        slurm.says("scontrol", "requeue", runner_at_work(local).environ()["SLURM_JOB_ID"])
+        def job() -> str:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return runner_at_work(local).environ()["SLURM_JOB_ID"]
+            return ""
+
+        slurm.says("scontrol", "requeue", eventually(job))
 
     def controller_killed() -> None:
         slurm.kill("slurmctld")

@@ -42,7 +42,7 @@ class Cancelling(EngineTests):
         assert not any(map(is_alive, descendants))
 
     def test_a_tool_that_finishes_in_the_grace_time_has_succeeded(self, work: Work) -> None:
-        task_id = work.submit("ignore_cancel", seconds=CANCEL_GRACE_S / 2)
+        task_id = work.submit("ignore_cancel", seconds=CANCEL_GRACE_S / 5)
         work.until_state(task_id, State.RUNNING)
         work.service.cancel(task_id)
         task = work.end(task_id)

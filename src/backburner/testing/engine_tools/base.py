@@ -9,7 +9,7 @@ from ...app import Backburner
 
 NAME = "engine_contract"
 QUEUES = {"cpu_standard": 2, "one_by_one": 1}
-CANCEL_GRACE_S = 0.5
+CANCEL_GRACE_S = 1.5
 MAX_RESULT_BYTES = 10_000
 MAX_LOG_BYTES = 2_000_000
 

@@ -122,7 +122,7 @@ class Watching(WithWork, StoreTests):
     def test_a_refused_report_is_not_heard_of(self, store: Store, watch: Watch, work: Work) -> None:
         late, other = work.started(), work.started()
         store.report(late, Succeeded("1"))
-        assert hears(watch, f"task:{late.task_id}")
+        assert hears(watch, f"task:{work.queued()}")  # and so of all that was before it
         while watch.wait(0.2):
             pass
         store.report_all([(late, [Succeeded("2")]), (other, [Succeeded("3")])])
