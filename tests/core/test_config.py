@@ -100,7 +100,11 @@ def test_every_setting_has_a_variable() -> None:
     texts |= {"async_queue": "io", "engine": "celery", "http.worker_door": "true", "celery.events": "true"}
     texts |= {"http.dashboard": "false"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
-    texts |= {"supervisor.environment": "own", "mcp.client_result_bytes": '{"a": 7}'}
+    texts |= {
+        "supervisor.lease_grace_s": "40",
+        "supervisor.environment": "own",
+        "mcp.client_result_bytes": '{"a": 7}',
+    }
     texts |= {"mcp.kept_headers": '["x-team"]', "limits.tools": '{"relax": 2}'}
     texts |= {"mcp.client_result_tokens": '{"a": 7}', "mcp.on_cancel": "detach"}
     texts |= {"isolation.runners": "fresh", "isolation.no_new_privileges": "true"}
@@ -350,6 +354,10 @@ def test_what_makes_no_sense_is_refused_by_its_name(setting: str, value: Any) ->
             "sqlite.synchronous .*'off' should be 'full' or 'normal'",
         ),
         ({"BACKBURNER_SUPERVISOR__HEARTBEAT_S": "soon"}, "supervisor.heartbeat_s .*for example 30s"),
+        (
+            {"BACKBURNER_SUPERVISOR__HEARTBEAT_S": "1m"},
+            "supervisor.lease_grace_s .*make it some times as long",
+        ),
     ],
 )
 def test_a_refusal_says_what_to_write(variables: dict[str, str], message: str) -> None:

@@ -371,7 +371,7 @@ def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
 
 
 def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLocal) -> None:
-    local = start_local(supervisor={"lease_grace_s": 1.0}, limits={"max_runtime_s": 2.0})
+    local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 3.0}, limits={"max_runtime_s": 2.0})
     pid = local.run("pid", {"queue": "one_by_one"}).result
     psutil.Process(pid).suspend()
     task = local.run("add", {"queue": "one_by_one"}, a=1)

@@ -162,6 +162,14 @@ class SupervisorSettings:
         " submitted it, where that was on this host) or `own` (those of the supervisor)",
     )
 
+    def __post_init__(self) -> None:
+        if self.lease_grace_s <= self.heartbeat_s:
+            reason = (
+                f"a supervisor that says every {self.heartbeat_s:g} s that it is alive"
+                f" (supervisor.heartbeat_s) would end its own tasks; make it some times as long"
+            )
+            raise ConfigError(setting="supervisor.lease_grace_s", reason=reason)
+
     @property
     def lost_after_s(self) -> float:
         """After how much silence others may take a supervisor's tasks: by then it has ended its runners."""
