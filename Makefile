@@ -8,12 +8,12 @@ VERSIONS := 3.12 3.13
 # Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
 # The tests of the core and the engine are quick; those of clients and servers start many processes.
 FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
-# Of these `make test` runs a part, and `make test-engines` all.
-IN_PART := tests/outside tests/hosts tests/artifacts tests/mcp_server/test_resuming.py
+# Of these `make test` runs a part, and `make test-whole` all.
+IN_PART := tests/outside tests/hosts tests/artifacts tests/sameness tests/interop/test_sdk_range.py tests/mcp_server/test_resuming.py tests/test_benchmarks.py
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-engines soak test-versions check services bench bench-fast demo clean
+.PHONY: help test test-fast test-whole soak test-versions check services bench bench-fast demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -29,8 +29,8 @@ test-fast: $(READY) ## Run the tests that need no service, no browser and little
 soak: services ## Run the fuzz tests and the chaos for long
 	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
 
-test-engines: services ## Run the suite that any engine must pass whole on every engine, and a gigabyte: half an hour
-	BACKBURNER_WHOLE_CONTRACT=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest -n 2 --dist loadfile $(IN_PART)
+test-whole: services ## Run all that `make test` shows by a part: each engine's suite, each pair of others, a gigabyte
+	BACKBURNER_WHOLE_SUITE=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest -n 2 --dist loadfile $(IN_PART)
 
 # A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.
 test-versions: ## Run the fast tests on newer versions of Python, where they are installed

@@ -1,7 +1,7 @@
 """The chaos ledger: tasks that write down when they begin, faults that happen meanwhile, and what must hold.
 
 An engine's faults are its plan. By default a few of them happen, each once, while tasks are at work and wait:
-with `make test-engines` all do, and with BACKBURNER_CHAOS_S they go on for so long, in any order.
+with `make test-whole` all do, and with BACKBURNER_CHAOS_S they go on for so long, in any order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 
 from backburner.lifecycle import TERMINAL, State
 from backburner.testing.engine.base import Work, eventually, is_alive
-from tests.outside.contract import WHOLE
+from tests.whole import WHOLE
 
 Fault = Callable[[], object]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report, targets
+from tests.whole import WITH_WHOLE
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +30,7 @@ def test_the_benchmark_beside_peers_runs_and_keeps_what_it_found(tmp_path: Path)
         assert all(figures[name] > 0 for name in (targets.RATE, targets.RATE_16, targets.DISPATCH))
 
 
+@WITH_WHOLE
 @pytest.mark.slow
 def test_the_benchmark_of_engines_runs_beside_the_bare_queue(tmp_path: Path) -> None:
     contenders = (

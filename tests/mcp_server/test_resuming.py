@@ -15,10 +15,10 @@ from backburner.stores import open_store
 from backburner.testing.store.base import new_task
 from tests.deployment import Deployment
 from tests.mcp_server.harness import KINDS, SCRIPT, connect
-from tests.outside.contract import WITH_WHOLE
 from tests.services import wait_until
+from tests.whole import WITH_WHOLE
 
-#: Each framework over one transport, in turn; `make test-engines` has the others.
+#: Each framework over one transport, in turn; `make test-whole` has the others.
 PAIRS = [("own", "stdio"), ("lowlevel", "http"), ("mcpserver", "stdio"), ("fastmcp", "http")]
 OTHERS = [
     (kind, transport) for kind in KINDS for transport in ("stdio", "http") if (kind, transport) not in PAIRS

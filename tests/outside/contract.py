@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
-import pytest
-
 from backburner.testing import EngineContract
 from backburner.testing.engine.attempts import Attempts
 from backburner.testing.engine.cancelling import Cancelling
-
-#: `make test-engines` runs all of it on every engine.
-WHOLE = bool(os.environ.get("BACKBURNER_WHOLE_CONTRACT"))
-WITH_WHOLE = pytest.mark.skipif(not WHOLE, reason="it is run by `make test-engines`")
+from tests.whole import WHOLE
 
 
 class BrokerContract(Attempts, Cancelling):

@@ -10,8 +10,8 @@ import pytest
 from tests.engine.local import Local, running
 from tests.ledger import LONGEST_S, QUICK, Fault, stopped, supervisor_stopped_beyond_its_lease, withstands
 from tests.outside.broker_workers import WorkerHost, broker_app
-from tests.outside.contract import WITH_WHOLE
 from tests.services import PostgresServer, RabbitServer, RedisServer
+from tests.whole import WITH_WHOLE
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

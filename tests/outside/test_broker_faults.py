@@ -22,8 +22,8 @@ from backburner.testing import FakeClock
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Client, Local, running
 from tests.outside.broker_workers import broker_app, workers, working
-from tests.outside.contract import WITH_WHOLE
 from tests.services import RabbitServer, RedisServer, free_port
+from tests.whole import WITH_WHOLE
 
 ENGINES = ("dramatiq", "celery")
 IN_LINE = {"queue": "one_by_one"}

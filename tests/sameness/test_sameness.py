@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.deployment import ROOT, Deployment
 from tests.interop import environment
 from tests.interop.serving import of_others, serving
 from tests.sameness.calls import CALLS, DIFFERENT, DIFFERENT_AS_TASK, OF_CLIENT, comparable
+from tests.whole import WITH_WHOLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -38,6 +40,12 @@ CLIENTS: dict[str, Callable[[], list[str]]] = {
     "fastmcp_4": lambda: in_python(environment.python("fastmcp"), "calls_fastmcp_4.py"),
     "typescript_1": lambda: environment.node_program("calls_typescript_1.mjs"),
     "typescript_2": lambda: environment.node_program("calls_typescript_2.mjs"),
+}
+#: The clients that a framework has in every run: together all of them.
+USUAL = {
+    "mcpserver": ("mcp_1", "fastmcp_4"),
+    "fastmcp": ("mcp_2", "typescript_1"),
+    "lowlevel": ("mcp_2", "typescript_2"),
 }
 
 
@@ -104,14 +112,15 @@ def outcomes(command: list[str], calls: list[Any], ways: dict[str, tuple[str, st
     return said
 
 
-@pytest.mark.parametrize(
-    "client",
-    [
-        pytest.param(client, marks=[pytest.mark.services] if client.startswith("typescript") else [])
-        for client in CLIENTS
-    ],
-)
-@pytest.mark.parametrize("kind", CALLS)
+def pairs() -> Iterator[Any]:
+    """Each framework with each client."""
+    for kind, client in product(CALLS, CLIENTS):
+        marks = [pytest.mark.services] if client.startswith("typescript") else []
+        usual = client in USUAL[kind]
+        yield pytest.param(kind, client, marks=marks if usual else [*marks, WITH_WHOLE])
+
+
+@pytest.mark.parametrize(("kind", "client"), pairs())
 def test_a_client_is_told_the_same_before_and_after(servers: Servers, kind: str, client: str) -> None:
     plain, attached = servers.url(kind, attached=False), servers.url(kind, attached=True)
     ways = {"plain": ("held", plain), "held": ("held", attached), "task": ("task", attached)}

@@ -14,7 +14,7 @@ import pytest
 from backburner.testing import EngineContract
 from backburner.testing.engine.artifacts import Artifacts
 from tests.aws import CREDENTIALS, MotoServer
-from tests.outside.contract import WHOLE
+from tests.whole import WHOLE
 
 #: A job is a new process: so only the part about files of the suite for engines runs by default.
 PARTS = EngineContract if WHOLE else Artifacts

@@ -27,8 +27,8 @@ from tests.ledger import (
     withstands,
 )
 from tests.outside.aws_batch.conftest import define
-from tests.outside.contract import WITH_WHOLE
 from tests.services import PostgresServer
+from tests.whole import WITH_WHOLE
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

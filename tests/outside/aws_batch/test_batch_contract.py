@@ -1,7 +1,7 @@
 """Tasks run as jobs of AWS Batch: moto has the API, and the command of each job is run as it stands.
 
 A job is a new process, so the part about files runs by default, and the whole suite for engines, about
-three minutes, with BACKBURNER_WHOLE_CONTRACT=1.
+three minutes, with BACKBURNER_WHOLE_SUITE=1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs of AWS Batch that have neither the store nor its password: each comes in by the server's door.
 
 The engine makes a token for each job. A part of the suite for engines runs by default, and the whole of it,
-some minutes, with BACKBURNER_WHOLE_CONTRACT=1.
+some minutes, with BACKBURNER_WHOLE_SUITE=1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine `slurm` passes the suite that any engine must pass, on a real Slurm.
 
 Each task is a job, which takes seconds to start. So one or two tests of each part run by default, and the
-whole suite, about ten minutes, with BACKBURNER_WHOLE_CONTRACT=1.
+whole suite, about ten minutes, with BACKBURNER_WHOLE_SUITE=1.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from backburner import Backburner
 from backburner.testing import EngineContract, contract_app
 from backburner.testing.engine.base import EngineTests
 from tests.engine.local import running
-from tests.outside.contract import WHOLE
 from tests.outside.slurm.cluster import SlurmCluster
+from tests.whole import WHOLE
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(600)]
 

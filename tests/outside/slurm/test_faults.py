@@ -14,8 +14,8 @@ from backburner.lifecycle import State
 from backburner.testing import contract_app
 from backburner.testing.engine.base import eventually
 from tests.engine.local import Local, running
-from tests.outside.contract import WHOLE
 from tests.outside.slurm.cluster import SlurmCluster
+from tests.whole import WHOLE
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -119,7 +119,7 @@ def test_a_job_that_an_administrator_cancels_cancels_its_task_which_says_so(
     assert on_slurm.trail(waits) == ["submit", "cancel"]
 
 
-@pytest.mark.skipif(not WHOLE, reason="Slurm counts time by the minute: it is run by `make test-engines`")
+@pytest.mark.skipif(not WHOLE, reason="Slurm counts time by the minute: it is run by `make test-whole`")
 @pytest.mark.timeout(240)
 def test_a_job_that_slurm_ends_for_its_time_fails_its_task_which_says_so(
     on_slurm: OnSlurm, tmp_path: Path
