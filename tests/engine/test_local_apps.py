@@ -195,6 +195,13 @@ def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_p
     assert Path(marker).exists()
 
 
+def test_a_runner_that_speaks_before_its_process_is_known_waits_for_that(start_app: StartApp) -> None:
+    late = "import os, time\nos.register_at_fork(after_in_parent=lambda: time.sleep(0.3))\n"
+    local = start_app(late + ANSWER.format("int", "__import__('os').getpid()"))
+    task = local.run("answer")
+    assert [attempt.pid for attempt in local.store.attempts(task.task_id)] == [task.result]
+
+
 def test_a_cancel_before_the_runner_is_ready_does_not_stop_those_that_wait_behind(
     start_app: StartApp, tmp_path: Path
 ) -> None:

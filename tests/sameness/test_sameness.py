@@ -120,7 +120,7 @@ def pairs() -> Iterator[Any]:
         yield pytest.param(kind, client, marks=marks if usual else [*marks, WITH_WHOLE])
 
 
-@pytest.mark.parametrize(("kind", "client"), pairs())
+@pytest.mark.parametrize(("kind", "client"), [*pairs()])
 def test_a_client_is_told_the_same_before_and_after(servers: Servers, kind: str, client: str) -> None:
     plain, attached = servers.url(kind, attached=False), servers.url(kind, attached=True)
     ways = {"plain": ("held", plain), "held": ("held", attached), "task": ("task", attached)}

@@ -64,7 +64,7 @@ class RunnerProcess:
         self.pid: int | None = None
         self.tasks_done = 0
         self.idle_since = 0
-        self.ready = False
+        self.greeted = self.ready = False
         self.requested_at: int | None = None
         self.spent = False
         self.work, self._their_work = socket.socketpair()

@@ -286,7 +286,16 @@ class Workers:
                 self._runner_ended(zygote.runners.popitem()[1], -signal.SIGKILL)
             self._retire(zygote)
         else:
+            for runner in [*zygote.runners.values()]:
+                self._get_ready(runner)
             self._bury(zygote)
+
+    def _get_ready(self, runner: RunnerProcess) -> None:
+        """It may have greeted before its zygote told its pid, by which it is held to its limits and ended."""
+        worker = self._by_runner.get(runner.name)
+        if worker is not None and runner.greeted and runner.pid is not None and not runner.ready:
+            runner.ready = True
+            self._listener.runner_is_ready(worker)
 
     def _read_messages(self, runner: RunnerProcess) -> None:
         try:
@@ -307,12 +316,12 @@ class Workers:
         if worker is None or runner.messages.ended:
             return
         attempt = worker.attempt
-        if kind == "hello" and not runner.ready:
+        if kind == "hello" and not runner.greeted:
             if (files := parse_hello(body, runner.zygote.origin.anew)) is not None:
                 runner.zygote.watch(files)
-            runner.ready = True
-            self._listener.runner_is_ready(worker)
-        elif kind == "broken" and not runner.ready and runner.zygote.origin.anew:
+            runner.greeted = True
+            self._get_ready(runner)
+        elif kind == "broken" and not runner.greeted and runner.zygote.origin.anew:
             self._end_without_app(worker, runner, *parse_broken(body))
         elif attempt is None or not attempt.sent:
             raise NotAMessage("it spoke without having been asked")

@@ -163,7 +163,8 @@ class _Attempt:
             self._changed.clear()
             if not told and not over.is_set() and self._is_cancelled():
                 told = True
-                self._report(Stopping())
+                with contextlib.suppress(LeaseLost):  # it has ended meanwhile
+                    self._report(Stopping())
                 self._execution.cancel(self._lease.task_id, self._lease.attempt)
 
     def _is_cancelled(self) -> bool:
