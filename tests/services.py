@@ -45,11 +45,15 @@ def ended(process: psutil.Process, *, within: float = 20) -> bool:
     """
 
     def over() -> bool:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        try:
             if process.status() != psutil.STATUS_ZOMBIE:
                 return False
             if process.ppid() == os.getpid():
                 process.wait(0)
+        except psutil.TimeoutExpired:  # some of its threads are still there
+            return False
+        except psutil.NoSuchProcess:
+            pass
         return True
 
     return wait_until(over, within=within)

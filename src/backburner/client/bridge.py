@@ -187,9 +187,10 @@ class Bridge:
     ) -> _Call:
         """The call's task; that of the same call, if the host has given that up and not got its result."""
         key = json.dumps([name, arguments], sort_keys=True)
-        known, until = self._given_up.pop(key, (None, 0.0))
-        if known is not None and time.monotonic() < until and request_meta(ctx).get(NEW) is not True:
-            return replace(known, joined=True)
+        if request_meta(ctx).get(NEW) is not True:
+            known, until = self._given_up.pop(key, (None, 0.0))
+            if known is not None and time.monotonic() < until:
+                return replace(known, joined=True)
         handle = await self._client.start(name, arguments, on_update=progress.say)
         return _Call(handle, key, typed=typed)
 
@@ -216,9 +217,11 @@ class Bridge:
 
     def _give_up(self, call: _Call) -> None:
         """The host waits no more, and the task goes on: for the same call, and for `wait_for_task`."""
+        now = time.monotonic()
         self._handles[call.handle.task_id] = call.handle
+        self._given_up = {key: known for key, known in self._given_up.items() if now < known[1]}
         if call.key is not None:
-            self._given_up[call.key] = call, time.monotonic() + self._settings.mcp.join_window_s
+            self._given_up[call.key] = call, now + self._settings.mcp.join_window_s
 
     def _forget(self, task_id: str) -> None:
         """Its result was delivered, or nobody wants it."""

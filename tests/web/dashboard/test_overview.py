@@ -64,7 +64,7 @@ def test_many_idle_workers_take_one_line(look: Open) -> None:
 
 
 def test_a_question_waits_here_until_it_is_answered(look_as: Open, by: Callable[[str | None], Api]) -> None:
-    page, api = look_as("carol"), by("carol")
+    page, api = look_as("bob"), by("bob")
     task_id = api.submit("ask")
     asked = page.locator(f"#asks-{task_id}")
     expect(asked).to_contain_text("Your name?")
