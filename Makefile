@@ -5,35 +5,33 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 VERSIONS := 3.12 3.13
 
-# Most tests wait for processes, so more of them than there are cores run together; those of a file share fixtures.
-# The tests of the core and the engine are quick; those of clients and servers start many processes.
-FAST := tests/core tests/service tests/stores tests/engine tests/test_docs.py tests/test_requirements.py tests/test_rooms.py tests/test_sizes.py
-# Of these `make test` runs a part, and `make test-whole` all.
-IN_PART := tests/outside tests/hosts tests/artifacts tests/sameness tests/interop/test_sdk_range.py tests/mcp_server/test_resuming.py tests/test_benchmarks.py
+# Most tests wait for processes, so more of them than there are cores run together. The tests of a file share
+# fixtures, and so a worker.
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-whole soak test-versions check services bench bench-fast demo clean
+.PHONY: help test test-fast test-whole soak test-versions test-version check services bench bench-fast demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
 		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
-test: check services ## Run the checks and every test, with real services
+test: check services ## Run the checks and the tests, with real services: under ten minutes on two cores
 	$(BIN)/pytest $(TOGETHER)
+
+test-fast: $(READY) ## Run the unit tests: under a minute
+	$(BIN)/pytest $(TOGETHER) tests/unit
+
+# Every program starts cold here, and nothing shares a warm process.
+test-whole: check services ## Run all tests: each engine, framework and client, long faults, other versions of Python
+	BACKBURNER_WHOLE_SUITE=1 BACKBURNER_TEST_COLD=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest $(TOGETHER)
 	@$(MAKE) --no-print-directory test-versions
 
-test-fast: $(READY) ## Run the tests that need no service, no browser and little time
-	$(BIN)/pytest $(TOGETHER) -m "not services and not browser and not slow" $(FAST)
-
 soak: services ## Run the fuzz tests and the chaos for long
-	BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
-
-test-whole: services ## Run all that `make test` shows by a part: each engine's suite, each pair of others, a gigabyte
-	BACKBURNER_WHOLE_SUITE=1 BACKBURNER_ARTIFACT_MIB=1024 $(BIN)/pytest -n 2 --dist loadfile $(IN_PART)
+	BACKBURNER_WHOLE_SUITE=1 BACKBURNER_FUZZ_CASES=10000 BACKBURNER_CHAOS_S=120 $(BIN)/pytest -n 2 --dist loadfile --timeout 1800 -k "fuzz or chaos"
 
 # A shim of pyenv answers only for the version that is chosen, so those that it has are looked up as well.
-test-versions: ## Run the fast tests on newer versions of Python, where they are installed
+test-versions: ## Run the unit and engine tests on newer versions of Python, where they are installed
 	@for version in $(VERSIONS); do \
 		for python in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python none; do \
 			"$$python" -c '' 2>/dev/null && break; \
@@ -42,8 +40,11 @@ test-versions: ## Run the fast tests on newer versions of Python, where they are
 			echo "test-versions: Python $$version is not installed, and left out"; continue; \
 		fi; \
 		echo "test-versions: Python $$version"; \
-		$(MAKE) --no-print-directory test-fast PYTHON="$$python" VENV=.venv-$$version EXTRAS=test,postgres,fastmcp || exit 1; \
+		$(MAKE) --no-print-directory test-version PYTHON="$$python" VENV=.venv-$$version EXTRAS=test,postgres,fastmcp || exit 1; \
 	done
+
+test-version: $(READY)
+	$(BIN)/pytest $(TOGETHER) tests/unit tests/integration/engine tests/integration/stores
 
 check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/ruff check
@@ -73,7 +74,7 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 		{ apt-get update -q && apt-get install -qy --no-install-recommends $$missing; } \
 			|| echo "services: could not install:$$missing"; \
 	fi
-	@$(BIN)/python -m tests.interop.environment
+	@$(BIN)/python -m tests.system.interop.environment
 
 bench: services ## Run the benchmarks, beside what others offer (docs/performance.md)
 	$(BIN)/python -m benchmarks

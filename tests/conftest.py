@@ -1,4 +1,4 @@
-"""For every test: PostgreSQL, tests that are coroutines, and a check that a test leaves nothing behind."""
+"""Fixtures for all tests: services, warm processes, coroutine tests, and the check for leaked processes."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,8 @@ import pytest
 from psycopg import sql
 
 from backburner.engines.local import linux
-from tests import services
+from tests import services, warm
+from tests.whole import left_out
 
 # The tests start thousands of processes. Where no bytecode may be written, each would compile all that it
 # imports, and Pydantic would have each look through every installed package for plug-ins.
@@ -37,13 +38,10 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "de
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-SERVICE_FIXTURES = {"postgres_url", "postgres_server", "redis_server", "rabbit_server", "wall_clock"}
-
-
-#: What was there before the run, or is known to be others': it is not looked at before and after each test.
+#: Processes that are older than the run, or known to belong to others. They are not examined again.
 _NOT_OF_THE_RUN = set(psutil.pids())
 
-#: A process that names the run nowhere for so long belongs to others; a younger one may not be itself yet.
+#: A process this old that does not name the run belongs to others. A younger one may be before its exec.
 _ITSELF_AFTER_S = 5.0
 
 #: So many quick tests take as long as a slow one.
@@ -51,11 +49,11 @@ _SLOW_WEIGHT = 15
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that names a service's fixture with `services`, so that none is forgotten."""
-    for item in items:
-        if isinstance(item, pytest.Function) and SERVICE_FIXTURES.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.services)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests to `make test-whole`, and begin with the files that have most."""
+    if excess := [item for item in items if left_out(item)]:
+        config.hook.pytest_deselected(items=excess)
+        items[:] = [item for item in items if item not in set(excess)]
     # The tests of a file run on one worker: a long file that begins last would have all others wait for it.
     weights = Counter({item.path: 0 for item in items})
     for item in items:
@@ -130,9 +128,16 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> str:
     return directory
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session")
+def warm_processes(run_directory: str) -> Iterator[None]:
+    """The server behind `warm.PYTHON` and `warm.BACKBURNER`."""
+    with warm.serving():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
 def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
-    """Fail the test when a process or a non-daemon thread that it started outlives it by fifteen seconds.
+    """Fail the module when a process or a non-daemon thread that its tests started outlives it by 15 seconds.
 
     Left processes are killed, so that one failure does not become many.
     """
@@ -152,7 +157,7 @@ def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
     for process in processes():
         left.append(_describe(process))
         _kill(process)
-    pytest.fail("the test left behind:\n" + "\n".join(left))
+    pytest.fail("the tests of this module left behind:\n" + "\n".join(left))
 
 
 def _processes_of_the_run(directory: str) -> set[psutil.Process]:

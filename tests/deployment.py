@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from backburner import Backburner
 from backburner.engines.local import SupervisorLock
+from tests import warm
 from tests.services import ended, free_port, wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ class Deployment:
     program: tuple[str | Path, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
-    interpreter: str | Path = sys.executable
+    interpreter: str | Path = warm.PYTHON
 
     @property
     def data_dir(self) -> Path:

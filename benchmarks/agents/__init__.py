@@ -24,8 +24,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.interop.environment import Unavailable, python
 from tests.services import accepts, free_port, wait_until
+from tests.system.interop.environment import Unavailable, python
 
 from ..peers import ended_afterwards, takes_part
 from ..peers.contenders.shapes import RUN

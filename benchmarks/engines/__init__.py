@@ -19,7 +19,7 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 
-from tests.interop.environment import Unavailable
+from tests.system.interop.environment import Unavailable
 
 from ..peers import Service, in_rounds, run_program, services, takes_part
 from ..report import Results

@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tests.interop.environment import Unavailable, python
 from tests.services import accepts, free_port, wait_until
+from tests.system.interop.environment import Unavailable, python
 
 from ..peers import ended_afterwards, in_rounds, services, takes_part, tasks
 from ..peers.contenders.shapes import LONGEST_GAP_S, RUN, SERVICES, cpu_s

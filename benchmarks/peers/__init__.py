@@ -24,8 +24,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.interop.environment import Unavailable, python
 from tests.services import PostgresServer, RabbitServer, RedisServer
+from tests.system.interop.environment import Unavailable, python
 
 from ..report import Results
 from ..targets import BARE, HUEY, PGQUEUER, POOL, POSTGRES, SQLITE

@@ -1,0 +1,135 @@
+"""The task tools, with the fields and shapes of the design document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from tests.deployment import Deployment
+from tests.integration.mcp_server.harness import Peer, connect
+
+NAMES = {
+    "submit_task",
+    "get_task_status",
+    "tail_task_logs",
+    "list_tasks",
+    "cancel_task",
+    "get_task_result",
+    "wait_for_task",
+    "list_task_artifacts",
+}
+
+
+async def called(peer: Peer, name: str, **arguments: Any) -> dict[str, Any]:
+    """The structured result of a task tool, checked against the output schema that it declares."""
+    listed = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
+    body: dict[str, Any] = await peer.tool(name, **arguments)
+    Draft202012Validator(listed[name]["outputSchema"]).validate(body)
+    return body
+
+
+async def test_a_task_from_submission_to_its_result(server: str) -> None:
+    async with connect(server, "2025", tasks=False) as peer:
+        submitted = await called(
+            peer,
+            "submit_task",
+            tool_name="slow",
+            inputs={"n": 5},
+            resources={"resource_class": "cpu_small", "max_runtime_s": 60, "memory_mb": 4096},
+            ttl_s=604800,
+            idempotency_key="agent-session-123-opt-001",
+            priority=5,
+            tags=["project:screening"],
+        )
+        estimate = {"estimated_runtime_seconds", "estimate_source"}
+        told = {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"}
+        assert submitted.keys() == told | estimate
+        assert submitted["queue"] == "cpu_small"
+        task_id = submitted["task_id"]
+        again = await called(
+            peer,
+            "submit_task",
+            tool_name="slow",
+            inputs={"n": 5},
+            idempotency_key="agent-session-123-opt-001",
+        )
+        assert again["task_id"] == task_id
+
+        waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
+        assert (waited["finished"], waited["state"]) == (True, "succeeded")
+        status = await called(peer, "get_task_status", task_id=task_id)
+        fields = {"attempt", "priority", "queue", "worker_id", "started_at", "heartbeat_at", "timeout_at"}
+        assert fields <= status.keys()
+        assert (status["priority"], status["cancel_requested"], status["attempt"]) == (5, False, 1)
+        assert status["progress"].keys() >= {"phase", "percent", "step", "step_total", "eta_s", "message"}
+
+        logs = await called(peer, "tail_task_logs", task_id=task_id, limit=2)
+        assert [line["seq"] for line in logs["lines"]] == [1, 2]
+        assert logs["lines"][0].keys() == {"seq", "ts", "stream", "level", "message"}
+        assert logs["truncated"] is True
+        rest = await called(peer, "tail_task_logs", task_id=task_id, cursor=logs["next_cursor"])
+        assert rest["lines"][0]["seq"] == 3
+        assert rest["next_cursor"].startswith("log_00000000")
+
+        result = await called(peer, "get_task_result", task_id=task_id)
+        assert (result["state"], result["result"], result["error"]) == ("succeeded", "slow done n=5", None)
+
+        page = await called(peer, "list_tasks", states=["succeeded"], tags_any=["project:screening"], limit=1)
+        assert [task["task_id"] for task in page["tasks"]] == [task_id]
+        assert (await called(peer, "list_tasks", submitted_after="2100-01-01T00:00:00Z"))["tasks"] == []
+
+        running = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
+        cancelled = await called(peer, "cancel_task", task_id=running, reason="user-request")
+        assert (cancelled["task_id"], cancelled["acknowledged"]) == (running, True)
+        ended = await called(peer, "wait_for_task", task_id=running, timeout_s=60)
+        assert ended["state"] == "cancelled"
+
+
+async def test_a_wait_is_bounded_and_its_answer_says_that_the_task_goes_on(server: str) -> None:
+    async with connect(server, "2026", tasks=False) as peer:
+        task_id = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
+        waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=0.2)
+        assert waited.keys() == {"task_id", "state", "finished", "status"}
+        assert waited["finished"] is False
+        early = await peer.call("get_task_result", {"task_id": task_id})
+        assert early["isError"] is True
+        assert early["structuredContent"]["error"]["code"] == "not_finished"
+        await called(peer, "cancel_task", task_id=task_id)
+        await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
+
+
+async def test_errors_are_told_in_the_result_for_the_model_to_read(server: str) -> None:
+    async with connect(server, "2025") as peer:
+        for name, arguments, code in (
+            ("submit_task", {"tool_name": "no-such-tool"}, "unknown_tool"),
+            ("submit_task", {"tool_name": "slow", "inputs": {"n": "x"}}, "invalid_inputs"),
+            (
+                "submit_task",
+                {"tool_name": "slow", "resources": {"resource_class": "nowhere"}},
+                "unknown_queue",
+            ),
+            ("submit_task", {"tool_name": "slow", "retry_on": "lambda error: True"}, "invalid_inputs"),
+            ("get_task_status", {"task_id": "tsk_1"}, "task_not_found"),
+            ("get_task_status", {}, "invalid_inputs"),
+            ("list_tasks", {"cursor": "tampered"}, "invalid_cursor"),
+            ("list_tasks", {"submitted_after": "yesterday"}, "invalid_request"),
+            ("tail_task_logs", {"task_id": "tsk_1", "limit": 0}, "invalid_inputs"),
+        ):
+            result = await peer.call(name, arguments)
+            assert result["isError"] is True
+            assert result["structuredContent"]["error"]["code"] == code, name
+
+
+async def test_they_can_be_switched_off_and_prefixed(deployment: Deployment) -> None:
+    deployment.settings |= {"mcp__task_tools": "false"}
+    async with connect(deployment.stdio(), "2025") as peer:
+        listed = {tool["name"] for tool in (await peer.request("tools/list"))["tools"]}
+        assert not NAMES & listed
+    deployment.settings |= {"mcp__task_tools": "true", "mcp__task_tools_prefix": "lab_"}
+    async with connect(deployment.stdio(), "2025") as peer:
+        tools = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
+        assert {f"lab_{name}" for name in NAMES} <= tools.keys()
+        assert not NAMES & tools.keys()
+        assert "lab_wait_for_task" in tools["lab_submit_task"]["description"]
+        assert (await peer.tool("lab_list_tasks"))["tasks"] == []

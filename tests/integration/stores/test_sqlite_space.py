@@ -1,0 +1,187 @@
+"""The room that a SQLite store takes: little for logs, less after pruning, also where the disk is full."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from backburner.config import Settings
+from backburner.errors import NoRoomToCompact, StoreFull
+from backburner.keeper import Keeper
+from backburner.lifecycle import TERMINAL
+from backburner.reports import Logged, Started, Succeeded
+from backburner.store import Store, TaskQuery
+from backburner.stores import open_store
+from backburner.stores.statements import migrations
+from backburner.task import LogLine
+from backburner.testing import FakeClock
+from backburner.testing.store.base import QUEUE, new_task
+from tests.integration.stores.small_disks import small_disk_in
+
+pytestmark = pytest.mark.slow
+
+CLOCK = FakeClock()
+CHANCE = random.Random(1)
+
+
+def log(store: Store, megabytes: float, *, expires_at: int | None = None) -> tuple[str, int]:
+    """A finished task that wrote lines as tools do; its id, and the bytes of its lines."""
+    task_id = store.submit(new_task(CLOCK, expires_at=expires_at)).task.task_id
+    (lease,) = store.claim([QUEUE], ["w1"])
+    store.report(lease, Started())
+    seq = written = 0
+    while written < megabytes * 1_000_000:
+        lines = []
+        for _ in range(CHANCE.randrange(1, 200)):
+            seq += 1
+            energy, force = CHANCE.gauss(-1500, 2), CHANCE.expovariate(20)
+            text = (
+                f"step {seq:8d}  E = {energy:14.6f} eV  max|F| = {force:9.6f}  the lattice is relaxed further"
+            )
+            lines.append(LogLine(seq, CLOCK.now_ms() + seq, "stdout", "info", text))
+            written += len(text) + 1
+        store.report(lease, Logged(tuple(lines)))
+    store.report(lease, Succeeded("1"))
+    return task_id, written
+
+
+def on_disk(path: Path) -> int:
+    """What the store's files have, once the write-ahead log is in the file."""
+    return sum(file.stat().st_size for file in path.parent.glob(path.name + "*") if file.is_file())
+
+
+def log_without_end(store: Store) -> None:
+    while True:
+        log(store, 0.2)
+
+
+def prune(store: Store) -> None:
+    for task in store.page(TaskQuery(limit=500, states=TERMINAL)):
+        store.delete(task.task_id)
+    while store.give_back(keep_bytes=0):
+        pass
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    store = open_store(f"sqlite:///{path}", clock=CLOCK)
+    yield store
+    store.close()
+
+
+def of_an_earlier_release(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for number, _, script in migrations("sqlite"):
+            connection.executescript(f"{script}; PRAGMA user_version = {number}")
+
+
+# -- little for logs, and less after pruning
+
+
+def test_a_log_takes_a_third_of_its_lines_at_most_while_its_task_runs(store: Store, path: Path) -> None:
+    _, written = log(store, 5)
+    while store.give_back(keep_bytes=0):
+        pass  # until the write-ahead log is empty
+    assert on_disk(path) < written / 3
+
+
+def test_pruning_gives_the_disk_back(store: Store, path: Path) -> None:
+    _, written = log(store, 5)
+    prune(store)
+    assert on_disk(path) < written / 10
+
+
+def test_the_keeper_gives_back_what_expired_tasks_left(store: Store, path: Path) -> None:
+    task_id, _ = log(store, 1, expires_at=CLOCK.now_ms() + 1000)
+    noise = tuple(LogLine(n, n, "stdout", "info", CHANCE.randbytes(8000).hex()) for n in range(1, 1001))
+    store.submit(new_task(CLOCK, expires_at=CLOCK.now_ms() + 1000))
+    (lease,) = store.claim([QUEUE], ["w1"])
+    store.report(lease, Started(), Logged(noise), Succeeded("1"))
+    CLOCK.advance(2)
+    swept = Keeper(store, Settings(store=store.url), "k1", clock=CLOCK).sweep()
+    assert swept is not None
+    assert sorted(swept.expired) == sorted([task_id, lease.task_id])
+    assert path.stat().st_size < 6_000_000  # with four megabytes that the next tasks will take
+
+
+def test_others_read_on_while_room_is_given_back(store: Store, path: Path) -> None:
+    kept, _ = log(store, 1)
+    gone, _ = log(store, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        seen = reader.execute("SELECT count(*) FROM task_log_chunks").fetchone()
+        store.delete(gone)
+        while store.give_back(keep_bytes=0):
+            pass
+        assert reader.execute("SELECT count(*) FROM task_log_chunks").fetchone() == seen
+    lines = store.logs(kept, limit=100_000)
+    assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+
+
+# -- a file of an earlier release
+
+
+def test_a_file_of_an_earlier_release_keeps_its_size_until_it_is_compacted(path: Path) -> None:
+    of_an_earlier_release(path)
+    with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
+        kept, _ = log(store, 0.1)
+        log(store, 2)
+        lines = store.logs(kept, limit=100_000)
+        for task in store.page(TaskQuery(limit=500)):
+            if task.task_id != kept:
+                store.delete(task.task_id)
+        assert store.give_back(keep_bytes=0) == 0
+        assert not store.size().gives_back
+        full = on_disk(path)
+        store.compact()
+        assert on_disk(path) < full / 2
+        assert store.size().gives_back
+        assert store.logs(kept, limit=100_000) == lines
+        log(store, 2)
+        prune(store)
+        assert on_disk(path) < full / 2
+
+
+# -- a disk that is nearly full
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk_in(tmp_path, megabytes=6) as disk:
+        yield disk
+
+
+def test_pruning_works_on_a_disk_that_is_nearly_full(small_disk: Path) -> None:
+    path, filler = small_disk / "tasks.db", small_disk / "filler"
+    with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
+        filler.write_bytes(bytes(200_000))
+        with pytest.raises(StoreFull):
+            log_without_end(store)
+        filler.unlink()
+        prune(store)
+        assert shutil.disk_usage(small_disk).free > 5_000_000
+        log(store, 0.2)
+
+
+def test_compacting_is_refused_where_there_is_no_room_and_says_how_much_it_takes(small_disk: Path) -> None:
+    path = small_disk / "tasks.db"
+    of_an_earlier_release(path)
+    with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
+        task_id, _ = log(store, 8)
+        with pytest.raises(NoRoomToCompact, match="prune --older-than") as refused:
+            store.compact()
+        assert refused.value.details["needed_mb"] > refused.value.details["free_mb"]
+        store.delete(task_id)
+        store.compact()
+        assert on_disk(path) < 500_000

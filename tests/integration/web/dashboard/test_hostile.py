@@ -1,0 +1,62 @@
+"""What tools print, return and make is hostile: the pages show it, and nothing of it happens."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.integration.web.conftest import Api
+from tests.integration.web.dashboard.conftest import Open
+
+SCRIPT = "<script>alert(1)</script>"
+PICTURE = "<img src=x onerror=alert(2)>"
+#: A script that a browser would run.
+RUNS = "main script:not([type='application/json'])"
+TURNED = "\u202egnp.exe\u202c"
+
+
+@pytest.fixture(scope="module")
+def hostile(open_address: str) -> str:
+    api = Api(open_address)
+    try:
+        return api.finished("hostile", text=SCRIPT + PICTURE + TURNED)
+    finally:
+        api.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_task_shows_hostile_text_as_text(look: Open, hostile: str, scheme: str) -> None:
+    page = look(f"/dashboard/tasks/{hostile}", color_scheme=scheme)
+    main = page.get_by_role("main")
+    expect(main).to_contain_text(SCRIPT)
+    expect(main).to_contain_text(PICTURE)
+    expect(main).to_contain_text("\\u202egnp.exe")
+    expect(main).not_to_contain_text("\u202e")
+    expect(
+        page.locator("main script:not([type='application/json']), main iframe, main object")
+    ).to_have_count(0)
+
+
+def test_lists_and_filters_show_hostile_text_as_text(look: Open, hostile: str) -> None:
+    page = look("/")
+    for path in ("/dashboard/tasks", f"/dashboard/tasks?tool={SCRIPT}&tag={PICTURE}", "/dashboard/tools"):
+        page.goto(path)
+        expect(page.get_by_role("main")).to_be_visible()
+        expect(page.locator(f"{RUNS}, main img[onerror]")).to_have_count(0)
+
+
+def test_a_drawing_with_a_script_is_a_picture_or_a_file(look: Open, hostile: str, local: Api) -> None:
+    page = look(f"/dashboard/tasks/{hostile}")
+    (drawing,) = [
+        one for one in local.get(f"/tasks/{hostile}/artifacts")["artifacts"] if one["name"].endswith(".svg")
+    ]
+    answer = page.request.get(drawing["download_url"])
+    assert "attachment" in answer.headers["content-disposition"]
+    assert "sandbox" in answer.headers.get("content-security-policy", "")
+
+
+def test_a_line_of_50_mb_is_shown_in_part(look: Open, local: Api) -> None:
+    task_id = local.finished("long_line", chars=50_000_000)
+    page = look(f"/dashboard/tasks/{task_id}")
+    expect(page.get_by_text("after", exact=True)).to_be_visible()
+    assert len(page.content()) < 5_000_000

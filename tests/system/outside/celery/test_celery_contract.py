@@ -1,0 +1,37 @@
+"""Celery passes the suite that any engine must pass, on both brokers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from backburner import Backburner
+from backburner.testing import EngineContract
+from tests.engine_contract import REPRESENTATIVE
+from tests.services import RabbitServer, RedisServer
+from tests.system.outside.broker_workers import broker_app, working
+
+
+class TestCeleryOnRabbit(EngineContract):
+    REPRESENTATIVE = REPRESENTATIVE
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, rabbit_server: RabbitServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("celery", rabbit_server.url, tmp_path_factory.mktemp("celery"))
+        with working(app):
+            yield app
+
+
+class TestCeleryOnRedis(EngineContract):
+    REPRESENTATIVE = REPRESENTATIVE
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def app(
+        cls, tmp_path_factory: pytest.TempPathFactory, run_directory: str, redis_server: RedisServer
+    ) -> Iterator[Backburner]:
+        app = broker_app("celery", redis_server.url, tmp_path_factory.mktemp("celery"))
+        with working(app):
+            yield app
