@@ -51,9 +51,9 @@ _SLOW_WEIGHT = 15
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests to `make test-whole`, and begin with the files that have most."""
-    if excess := [item for item in items if left_out(item)]:
-        config.hook.pytest_deselected(items=excess)
-        items[:] = [item for item in items if item not in set(excess)]
+    if excess := set(left_out(items)):
+        config.hook.pytest_deselected(items=[*excess])
+        items[:] = [item for item in items if item not in excess]
     # The tests of a file run on one worker: a long file that begins last would have all others wait for it.
     weights = Counter({item.path: 0 for item in items})
     for item in items:

@@ -50,6 +50,7 @@ def test_the_benchmark_of_engines_runs_beside_the_bare_queue(tmp_path: Path) -> 
     assert found["figures"].keys() == set(contenders)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_benchmark_of_agents_runs_behind_hosts_with_and_without_tasks(tmp_path: Path) -> None:
     small = {

@@ -46,6 +46,7 @@ def app_of(code: str, folder: Path) -> Backburner:
     return app
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(("pack", "target", "tools"), PACKS)
 async def test_each_pack_is_served_by_the_command_that_is_printed(
     pack: str, target: str, tools: str, deployment: Deployment

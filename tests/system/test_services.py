@@ -25,6 +25,7 @@ def test_an_acknowledged_commit_is_on_disk(postgres_server: PostgresServer) -> N
             assert connection.execute(f"SHOW {setting}").fetchone() == ("on",)
 
 
+@pytest.mark.whole
 def test_a_server_keeps_its_port_and_its_data_over_a_restart_and_a_kill(
     postgres_server: PostgresServer,
 ) -> None:

@@ -165,7 +165,7 @@ def program(arguments: list[str]) -> Callable[[], None]:
         case ["-c", code, *rest]:
             sys.argv = ["-c", *rest]
             sys.path.insert(0, "")
-            return lambda: exec(compile(code, "<string>", "exec"), new_main().__dict__)
+            return lambda: exec(compile(code, "<string>", "exec", dont_inherit=True), new_main().__dict__)
         case [script, *_] if not script.startswith("-"):
             sys.argv = arguments
             sys.path.insert(0, str(Path(script).resolve().parent))
@@ -178,7 +178,7 @@ def run_script(script: str) -> None:
     main.__file__ = script
     main.__loader__ = SourceFileLoader("__main__", script)
     main.__dict__["__cached__"] = None
-    exec(compile(Path(script).read_bytes(), script, "exec"), main.__dict__)
+    exec(compile(Path(script).read_bytes(), script, "exec", dont_inherit=True), main.__dict__)
 
 
 def new_main() -> ModuleType:

@@ -129,6 +129,7 @@ def test_a_tool_with_a_page_of_its_author_s_keeps_it(tmp_path: Path) -> None:
         assert "backburner/task" in host.call("table")["_meta"]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("kind", ["lowlevel", "fastmcp"])
 async def test_every_framework_serves_the_card_also_over_stdio(tmp_path: Path, kind: str) -> None:
     pages = {UI: {"mimeTypes": [MEDIA_TYPE]}}

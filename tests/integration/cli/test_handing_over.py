@@ -82,6 +82,7 @@ def test_a_task_of_one_that_retired_and_died_is_run_again(lab: Lab, detached: De
         assert lab.task(detached.task_id).attempt == 2
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_task_that_waits_for_an_answer_gets_it_from_one_that_retired(lab: Lab, detached: Detached) -> None:
     asking = lab.run("submit", "ask").stdout.strip()
@@ -92,6 +93,7 @@ def test_a_task_that_waits_for_an_answer_gets_it_from_one_that_retired(lab: Lab,
         assert lab.task(asking).attempt == 1
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_worker_leaves_room_for_what_the_other_still_runs(lab: Lab, detached: Detached) -> None:
     with contextlib.closing(Worker(lab, "--queue", "cpu_standard=1", "--queue", "cpu_small=1")):
@@ -119,6 +121,7 @@ def test_a_supervisor_of_a_release_that_knew_no_hand_over_is_let_finish(lab: Lab
     assert trail(lab, detached.task_id) == ["submit", "claim", "start", "succeed"]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.0.1", "999.0"])
 def test_a_supervisor_of_an_older_version_hands_over_to_a_server(

@@ -23,6 +23,7 @@ from tests.services import until
 HOST = Path(__file__).with_name("legacy_host.py")
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_stock_client_of_the_1x_line_works_with_slow_tools(
     deployment: Deployment, gates: Gates, legacy_python: Path

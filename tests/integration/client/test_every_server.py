@@ -65,6 +65,7 @@ def text_of(result: types.CallToolResult) -> str:
     return block.text
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("server", SERVERS)
 async def test_the_same_program_gets_the_same_from_every_server(
@@ -114,6 +115,7 @@ async def test_a_server_that_speaks_with_headers_is_called_like_any_other(deploy
         await the_program(deployment, target, replace(way, options={**way.options, "framing": "lsp"}))
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_a_backburner_server_without_task_tools_is_polled(
     deployment: Deployment, transport: str

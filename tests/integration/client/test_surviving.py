@@ -52,6 +52,7 @@ class Seen:
         await until(lambda: f"gate {i}" in self.messages)
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.slow)])
 async def test_a_watch_goes_on_through_a_server_that_is_killed_and_restarted(
     deployment: Deployment, gates: Gates, mode: str
@@ -135,6 +136,7 @@ def watching(deployment: Deployment, target: str, gates: Gates, lines: list[str]
             program.kill()
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
     deployment: Deployment, gates: Gates, transport: str

@@ -35,6 +35,7 @@ def url(typed: Deployment) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_the_client_gets_it_in_every_dialect(typed: Deployment, url: str, transport: str) -> None:
     ways: dict[str, dict[str, Any]] = {
@@ -64,6 +65,7 @@ def _is_drawn(result: types.CallToolResult) -> None:
     assert [block.model_dump().get("text") for block in (before, after)] == ["before", "after"]
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("url")
 def test_the_command_line_prints_it(typed: Deployment) -> None:
     def backburner(*words: str) -> str:

@@ -99,6 +99,7 @@ def traced(strace: list[str], *pids: int, run: Sequence[str] = ()) -> Iterator[s
             tracer.terminate()
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("supervisor", ["is there", "is not there"])
 def test_a_task_is_on_disk_before_the_command_line_tells_its_id(
     start_local: StartLocal, strace: list[str], tmp_path: Path, supervisor: str

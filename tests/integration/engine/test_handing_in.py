@@ -181,6 +181,7 @@ def test_an_event_loop_hands_in_as_many_as_it_likes_at_once(local: Local) -> Non
         assert [local.end(task_id).result for task_id in ids] == [{"sum": n + 2} for n in range(100)]
 
 
+@pytest.mark.whole
 def test_tasks_that_an_event_loop_submits_while_supervisors_die_are_kept_once(local: Local) -> None:
     async def submit_and_kill() -> list[str]:
         aio = local.service.aio

@@ -130,6 +130,7 @@ async def test_what_is_noise_takes_no_new_zygote_and_the_working_folder_does(
     assert (moved["folder"], moved["pid"] == first["pid"]) == (str(elsewhere), False)
 
 
+@pytest.mark.whole
 async def test_a_server_of_another_environment_of_python_has_its_own(
     deployment: Deployment, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ async def test_a_task_whose_python_is_gone_says_so(deployment: Deployment, tmp_p
     assert "no-python" in said["content"][0]["text"]
 
 
+@pytest.mark.whole
 async def test_a_launch_that_is_not_there_leaves_the_supervisor_s_own(deployment: Deployment) -> None:
     deployment.settings["supervisor__environment"] = "own"
     assert (await looks(deployment, API_KEY="first"))["key"] == "tsrif"

@@ -42,6 +42,7 @@ async def looks(peer: Any, times: int) -> list[dict[str, int]]:
     return [each["structuredContent"] for each in seen]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("deployment", KINDS, indirect=True)
 async def test_the_tasks_of_a_runner_share_one_lifespan_which_ends_with_it(deployment: Deployment) -> None:
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:
@@ -103,6 +104,7 @@ async def test_a_lifespan_that_fails_fails_the_task_and_is_tried_again(deploymen
         assert [each["uses"] for each in await looks(peer, 2)] == [1, 2]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("deployment", KINDS, indirect=True)
 def test_looking_at_an_app_does_not_enter_its_lifespan(deployment: Deployment) -> None:
     command = [warm.BACKBURNER]

@@ -106,6 +106,7 @@ def test_a_task_under_way_is_not_disturbed_by_a_change(
     assert local.end(old).result == 1
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -154,6 +155,7 @@ def test_an_app_that_is_slow_to_import_is_waited_for_and_can_be_cancelled(
     assert local.end(other).result == 1
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("then", ["pass", "sys.exit(3)", "raise RuntimeError"])
 def test_an_app_that_forks_when_it_is_imported_is_imported_once(start_app: StartApp, then: str) -> None:
     local = start_app(f"import os, sys\nif os.fork() == 0: {then}\n" + VERSION_1)
@@ -181,6 +183,7 @@ def test_an_app_that_is_mended_while_its_import_hangs_is_imported_anew(
     assert local.end(task_id).result == 2
 
 
+@pytest.mark.whole
 def test_a_runner_that_does_not_get_ready_is_replaced(start_app: StartApp, tmp_path: Path) -> None:
     marker = str(tmp_path / "hung")
     hang = (

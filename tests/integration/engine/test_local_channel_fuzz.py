@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 from backburner.lifecycle import State
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.misbehaving_tools import misbehaving_app
+from tests.whole import FUZZ_CASES
 
 pytestmark = pytest.mark.slow
 
 #: `make soak` says 10000.
-CASES = int(os.environ.get("BACKBURNER_FUZZ_CASES", "500"))
 AT_ONCE = 25
 HONEST_EVERY = 5
 
@@ -91,7 +90,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 
 
 @settings(
-    max_examples=CASES // AT_ONCE,
+    max_examples=max(1, FUZZ_CASES // AT_ONCE),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(said=st.lists(speeches, min_size=AT_ONCE, max_size=AT_ONCE))

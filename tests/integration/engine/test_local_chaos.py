@@ -160,6 +160,7 @@ def test_under_chaos_nothing_is_lost_doubled_or_overlapping(start_local: StartLo
     nothing_is_lost_doubled_or_overlapping(local, tasks, ledger)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300 + 2 * CHAOS_S)
 def test_under_chaos_with_a_clock_that_jumps_nothing_is_lost_doubled_or_overlapping(
     start_local: StartLocal, tmp_path: Path, wall_clock: WallClock, monkeypatch: pytest.MonkeyPatch
@@ -171,6 +172,7 @@ def test_under_chaos_with_a_clock_that_jumps_nothing_is_lost_doubled_or_overlapp
     nothing_is_lost_doubled_or_overlapping(local, tasks, ledger)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300 + 2 * CHAOS_S)
 def test_under_chaos_on_two_hosts_nothing_is_lost_doubled_or_overlapping(
     start_host: StartHost,
@@ -216,6 +218,7 @@ class Crowd:
             program.wait()
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300 + 3 * CHAOS_S)
 def test_under_chaos_that_kills_everybody_no_task_that_was_acknowledged_is_lost(
     start_local: StartLocal, tmp_path: Path
@@ -270,6 +273,7 @@ def _all_tasks(work: Work) -> Iterator[str]:
             return
 
 
+@pytest.mark.whole
 def test_a_thousand_cancels_at_any_moment_end_in_exactly_one_way(start_local: StartLocal) -> None:
     local = start_local(sqlite={"synchronous": "normal"})
     chance = random.Random(1)

@@ -284,6 +284,7 @@ def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_retry_that_is_d
     assert (local.store.get(retried).state, local.store.get(retried).attempt) == (State.QUEUED, 1)
 
 
+@pytest.mark.whole
 def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_runner_whose_end_it_waits_for(
     start_local: StartLocal,
 ) -> None:
@@ -343,6 +344,7 @@ def test_tasks_go_on_while_the_store_is_away_for_less_than_the_grace_time(
     assert local.run("add", a=1).state is State.SUCCEEDED
 
 
+@pytest.mark.whole
 def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(start_local: StartLocal) -> None:
     local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 3.0})
     holding = local.submit("hold_the_gil", seconds=5)

@@ -117,6 +117,7 @@ def test_a_supervisor_that_wakes_and_was_superseded_leaves(start_local: StartLoc
     assert local.run("parent").result == second.pid
 
 
+@pytest.mark.whole
 def test_servers_that_supersede_a_stopped_supervisor_at_the_same_moment_start_one(
     start_local: StartLocal, tmp_path: Path
 ) -> None:
@@ -146,6 +147,7 @@ def test_a_supervisor_that_was_stopped_for_a_moment_goes_on(start_local: StartLo
 # -- on more than one
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("how", ["cut", "frozen", "stopped"])
 def test_no_other_host_runs_the_task_of_one_that_is_cut_off_before_its_runners_have_ended(
     start_host: StartHost, client: Client, tmp_path: Path, how: str
@@ -218,6 +220,7 @@ def test_a_cancelled_tool_is_killed_while_the_supervisor_waits_for_its_store(
     assert client.end(task_id).state is State.CANCELLED
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("how", ["cut", "frozen"])
 def test_an_answer_that_is_given_while_the_store_is_away_is_brought_to_the_tool(
     start_host: StartHost, client: Client, how: str

@@ -119,6 +119,7 @@ JUNK = [
 ]
 
 
+@pytest.mark.whole(but_first=8)
 @pytest.mark.parametrize("junk", JUNK, ids=lambda junk: repr(junk[:60]))
 def test_junk_on_a_runner_s_channel_ends_that_runner_only(local: Local, junk: bytes) -> None:
     supervisor = local.supervisor()
@@ -218,6 +219,7 @@ def refuse_artifacts(store_url: str, name: str) -> None:
             connection.execute(check.format(name))
 
 
+@pytest.mark.whole(but_first=1)
 def test_what_the_store_refuses_fails_its_own_attempt_and_nothing_else(
     store_url: str, start: StartMisbehaving
 ) -> None:

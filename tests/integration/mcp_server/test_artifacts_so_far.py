@@ -38,6 +38,7 @@ async def ended(peer: Peer, deployment: Deployment, task_id: str) -> dict[str, A
     return done
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("era", ["2025", "2026"])
 async def test_a_running_task_s_artifacts_are_listed_and_read_over_stdio(
     guarded: Deployment, era: str

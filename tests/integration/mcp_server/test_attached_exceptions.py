@@ -24,6 +24,7 @@ def deployment(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Dep
         yield made
 
 
+@pytest.mark.whole(but_first=1)
 async def test_its_task_has_the_type_and_the_traceback_and_its_client_the_same_result(
     deployment: Deployment,
 ) -> None:

@@ -38,6 +38,7 @@ def token_file(folder: Path, **tokens: str) -> str:
     return str(path)
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
 async def test_another_owner_s_task_looks_like_no_task(deployment: Deployment) -> None:
     names = ("alice-2025", "bob-2025", "alice-2026", "bob-2026")

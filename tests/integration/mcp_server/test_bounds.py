@@ -78,6 +78,7 @@ async def test_no_absurd_number_is_taken_and_the_supervisor_lives(guarded: Deplo
     await survives_absurd_requests(guarded)
 
 
+@pytest.mark.whole
 async def test_no_absurd_number_is_taken_on_postgresql_either(guarded_on_postgres: Deployment) -> None:
     await survives_absurd_requests(guarded_on_postgres)
 

@@ -9,6 +9,7 @@ import time
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 
 from tests.deployment import Deployment, HttpServer
 from tests.integration.mcp_server.harness import connect
@@ -52,6 +53,7 @@ def test_a_connection_on_which_something_is_asked_again_and_again_stays(deployme
         client.close()
 
 
+@pytest.mark.whole
 async def test_a_held_call_that_came_by_a_proxy_is_not_idle(deployment: Deployment) -> None:
     deployment.settings |= {"http__idle_timeout_s": "2"}
     by_proxy = {"X-Forwarded-For": "192.0.2.7"}

@@ -79,6 +79,7 @@ async def damaged_while_running(
     damage(deployment.folder / "tasks.db.d")
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_held_call_and_a_wait_end_with_their_tasks(deployment: Deployment, damage: Damage) -> None:
     deployment.settings["queues"] = '{"cpu_standard": {"workers": 2}}'
@@ -92,6 +93,7 @@ async def test_a_held_call_and_a_wait_end_with_their_tasks(deployment: Deploymen
             assert (await waiting)["state"] == "succeeded"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_answers_reach_a_tool_and_new_tasks_a_supervisor(
     deployment: Deployment, damage: Damage

@@ -18,7 +18,9 @@ from tests.services import until
 pytestmark = pytest.mark.slow
 
 TRANSPORTS = ("memory", "stdio", "http")
-#: Each framework over each transport: in turn for clients of the one and of the other generation.
+#: Each framework over each transport, the pairs of `make test` first.
+OF_2026 = [("lowlevel", "stdio"), ("mcpserver", "http"), ("fastmcp", "stdio")]
+OF_2025 = [("lowlevel", "memory"), ("mcpserver", "stdio"), ("fastmcp", "http")]
 PAIRS = [(kind, transport) for kind in KINDS for transport in TRANSPORTS]
 
 
@@ -45,7 +47,8 @@ def text_of(result: dict[str, Any]) -> str:
     return text
 
 
-@pytest.mark.parametrize(("shared", "transport"), PAIRS[::2], indirect=["shared"])
+@pytest.mark.whole(but_first=3)
+@pytest.mark.parametrize(("shared", "transport"), [*dict.fromkeys([*OF_2026, *PAIRS])], indirect=["shared"])
 async def test_a_client_of_2026_runs_slow_tools_as_tasks(
     lasting: Lasting, shared: Deployment, transport: str
 ) -> None:
@@ -75,7 +78,8 @@ async def test_a_client_of_2026_runs_slow_tools_as_tasks(
         assert (late["status"], late["error"]["code"]) == ("failed", -32603)
 
 
-@pytest.mark.parametrize(("shared", "transport"), PAIRS[1::2], indirect=["shared"])
+@pytest.mark.whole(but_first=3)
+@pytest.mark.parametrize(("shared", "transport"), [*dict.fromkeys([*OF_2025, *PAIRS])], indirect=["shared"])
 async def test_a_client_of_2025_runs_slow_tools_as_tasks(
     lasting: Lasting, shared: Deployment, transport: str
 ) -> None:
@@ -106,6 +110,7 @@ async def test_a_client_of_2025_runs_slow_tools_as_tasks(
         assert "longer than its limit" in late["statusMessage"]
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize(
     ("shared", "era"),
     [

@@ -29,20 +29,20 @@ from backburner.task import new_task_id
 from tests.deployment import Deployment
 from tests.integration.mcp_server.json_texts import ANYTHING, EXTREMES, Texts, object_text, texts_for
 from tests.integration.mcp_server.loaded import load_guarded
+from tests.whole import FUZZ_CASES
 
-CASES = int(os.environ.get("BACKBURNER_FUZZ_CASES", "1000"))
 BATCH = 20
 SCRIPT = Path(__file__).with_name("guarded.py")
 #: What the protocol has a code for. An internal error is none of these: nothing here is the server's fault.
 CODES = (-32700, -32600, -32601, -32602, -32002)
 FUZZED = settings(
-    max_examples=max(1, CASES // BATCH),
+    max_examples=max(1, FUZZ_CASES // BATCH),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     database=None,
 )
 
-PATIENT = pytest.mark.timeout(120 + CASES / 5)
+PATIENT = pytest.mark.timeout(120 + FUZZ_CASES / 5)
 
 
 @contextlib.contextmanager

@@ -75,6 +75,7 @@ _ERA_ONLY: dict[str, list[tuple[str, dict[str, Any], int]]] = {
 }
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("era", ["2025", "2026"])
 @pytest.mark.parametrize("deployment", ["own", "mcpserver", "fastmcp"], indirect=True)
 async def test_each_hostile_request_gets_the_right_error(deployment: Deployment, era: str) -> None:

@@ -74,6 +74,7 @@ def accepted(message: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": NAMES[message]}}
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("server", [*ATTACHED, OVER_STDIO], indirect=True)
 async def test_the_input_that_a_tool_requires_is_asked_for_by_its_task_round_by_round(server: Any) -> None:
     async with connect(server, "2026") as peer:
@@ -103,6 +104,7 @@ async def test_a_refusal_and_a_reply_to_another_kind_of_request_reach_the_tool(s
         assert text_of((await peer.poll(sampling))["result"]) == "A rose"
 
 
+@pytest.mark.whole(but_first=1)
 async def test_a_tool_that_asks_for_nothing_is_called_again_and_not_for_ever(server: Any) -> None:
     async with connect(server, "2026") as peer:
         assert text_of((await peer.poll(await peer.start("not_yet")))["result"]) == "done"

@@ -93,6 +93,7 @@ async def test_after_one_time_out_calls_are_answered_before_the_limit_in_every_p
             await call(client, INPUTS["n"] + 1)  # the same as before would join, and be known to take long
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_over_http_what_a_wait_taught_one_server_is_known_to_another_on_its_store(
     deployment: Deployment,

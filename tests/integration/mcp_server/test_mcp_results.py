@@ -54,6 +54,7 @@ async def task_of(peer: Peer, name: str, **arguments: Any) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("outcomes", KINDS, indirect=True)
 async def test_a_failure_is_one_on_each_framework_however_it_is_said(outcomes: Deployment) -> None:
     async with connect(outcomes.stdio(), "2025", tasks=False) as peer:

@@ -12,6 +12,7 @@ from tests.integration.mcp_server.harness import connect
 SERVER = Path(__file__).with_name("exhausting_server.py")
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("supervisor", ["lives", "is dead"])
 async def test_a_task_that_is_kept_is_acknowledged(deployment: Deployment, supervisor: str) -> None:
     async with connect(deployment.stdio(SERVER), "2026") as peer:

@@ -53,9 +53,10 @@ def submit_slow(store: Store) -> str:
     return store.submit(new).task.task_id
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     ("deployment", "transport"),
-    [*PAIRS, *(pytest.param(*pair, marks=pytest.mark.whole) for pair in OTHERS)],
+    [*PAIRS, *OTHERS],
     indirect=["deployment"],
 )
 def test_a_server_that_starts_takes_up_what_waits(deployment: Deployment, transport: str) -> None:

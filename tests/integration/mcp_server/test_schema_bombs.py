@@ -40,6 +40,7 @@ async def answered_meanwhile(slow: asyncio.Task[Any], peer: Peer) -> Any:
     return await slow
 
 
+@pytest.mark.whole(but_first=3)
 @pytest.mark.parametrize("bomb", [name for name in BOMBS if name != "unique"])
 async def test_inputs_that_cannot_be_checked_are_refused(url: str, bomb: str) -> None:
     async with connect(url, "2025") as peer, connect(url, "2025") as other:
@@ -82,6 +83,7 @@ async def test_an_answer_that_cannot_be_checked_is_refused_and_the_task_goes_on_
         assert (await peer.poll(task_id))["status"] == "completed"
 
 
+@pytest.mark.whole(but_first=4)
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_completion_of_such_a_tool_s_arguments_holds_up_nobody(url: str, bomb: str) -> None:
     async with connect(url, "2025") as peer, connect(url, "2025") as other:

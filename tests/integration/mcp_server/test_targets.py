@@ -69,13 +69,14 @@ async def doubled(deployment: Deployment, *command: str, cwd: Path) -> Any:
     return result.content[0].text
 
 
+@pytest.mark.whole(but_first=3)
 @pytest.mark.parametrize(
     ("command", "server"),
     [
-        ((program("mcp"), "run", "server.py"), MCPSERVER),
+        ((PYTHON, "server.py"), MCPSERVER),
         ((program("mcp"), "run", "server.py:mcp"), MCPSERVER),
         ((program("fastmcp"), "run", "--no-banner", "server.py"), FASTMCP),
-        ((PYTHON, "server.py"), MCPSERVER),
+        ((program("mcp"), "run", "server.py"), MCPSERVER),
         ((PYTHON, "server.py"), FASTMCP),
         ((PYTHON, "-m", "server"), MCPSERVER),
         ((*BACKBURNER, "serve", "server.py"), FASTMCP),
@@ -94,6 +95,7 @@ async def test_a_server_runs_its_tasks_by_whatever_command_it_is_started(
     assert await doubled(deployment, *command, cwd=folder) == "42"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     "command",
     [
@@ -111,6 +113,7 @@ async def test_a_server_in_a_package_runs_its_tasks(
     assert await doubled(deployment, *command, cwd=tmp_path) == "42"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("command", [(PYTHON,), (program("mcp"), "run")], ids=["python", "mcp run"])
 async def test_a_script_in_the_folder_of_a_package_finds_what_is_beside_it(
     deployment: Deployment, tmp_path: Path, command: tuple[str, ...]
@@ -127,6 +130,7 @@ async def test_a_server_that_serves_when_it_is_imported_is_served_by_its_server_
     assert await doubled(deployment, PYTHON, "server.py", cwd=folder) == "42"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("target", ["pkg/server.py", "pkg.server:mcp"])
 def test_the_command_line_finds_an_app_in_a_package(
     deployment: Deployment, tmp_path: Path, target: str
@@ -165,6 +169,7 @@ WITH_TARGET = {"target": ', target="server.py:make"'}
 WITHOUT = {"target": ""}
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     "text",
     [
@@ -232,6 +237,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.whole(but_first=3)
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_app_that_no_other_process_would_find_is_refused_before_it_serves(
     deployment: Deployment, tmp_path: Path, case: str
@@ -255,6 +261,7 @@ def test_an_app_that_no_other_process_would_find_is_refused_before_it_serves(
     assert [words for words in told if words not in said] == [], done.stderr
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     ("target", "told"),
     [

@@ -36,6 +36,7 @@ async def test_fifty_tools_that_wait_for_each_other_run_together_by_default(tmp_
             assert await meeting(peer, tmp_path, 50) == ["completed"] * 50
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_async_tools_of_each_framework_wait_together_and_others_keep_their_queue(
     tmp_path: Path, kind: str

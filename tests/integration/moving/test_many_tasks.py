@@ -14,6 +14,7 @@ from tests.integration.moving.stores import contents, make_many, move
 COUNT = int(os.environ.get("BACKBURNER_MOVED_TASKS", "10000"))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_every_row_of_many_tasks_arrives_by_count_and_by_checksum(
     tmp_path: Path, postgres_database: str

@@ -66,6 +66,7 @@ def is_under(child: Span, parent: Span) -> bool:
     return (child.trace_id, child.parent_id) == (parent.trace_id, parent.span_id)
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("configured", [by_variables, by_the_app])
 async def test_one_trace_leads_from_the_caller_into_the_tool(
     tmp_path: Path, collector: Collector, configured: Any
@@ -125,6 +126,7 @@ async def test_attempts_that_fail_or_whose_process_is_killed_have_their_spans(
     assert stumbled.resource["service.name"] == "the-lab"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("kind", ["mcpserver", "fastmcp"])
 async def test_a_tool_of_an_attached_server_is_in_the_trace_of_its_caller(
     tmp_path: Path, collector: Collector, kind: str

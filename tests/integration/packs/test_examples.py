@@ -48,6 +48,7 @@ async def call(
         return result
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("name", SERVERS)
 def test_each_example_serves_and_runs_its_tool(name: str, deployment: Deployment) -> None:
     tool, arguments, expected = SERVERS[name]

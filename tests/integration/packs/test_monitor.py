@@ -246,6 +246,7 @@ def test_a_killed_sync_goes_on_where_it_was(bb: Backburner, run: Run, many_files
     assert counts(run("wksm_monitor_sync", path=str(many_files))) == {}
 
 
+@pytest.mark.whole
 def test_a_sync_can_be_cancelled_and_done_later(bb: Backburner, run: Run, many_files: Path) -> None:
     task_id = begin(bb, many_files)
     bb.service.cancel(task_id)

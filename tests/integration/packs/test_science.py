@@ -105,6 +105,7 @@ def test_too_few_steps_end_without_convergence(run: Run, slab: str) -> None:
     assert run("run_geometry_optimization", structure=slab, steps=0)["n_steps"] == 0
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["BFGS", "LBFGS", "FIRE", "MDMin", "BFGSLineSearch"])
 def test_a_killed_optimization_goes_on_and_ends_with_the_same_energy(

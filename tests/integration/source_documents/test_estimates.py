@@ -34,6 +34,7 @@ async def run(peer: Peer, tool: str, **arguments: Any) -> tuple[Any, str]:
     return told(handle["data"])
 
 
+@pytest.mark.whole(but_first=1)
 @ERAS
 async def test_every_source_of_an_estimate_in_its_turn(deployment: Deployment, era: str) -> None:
     async with connect(deployment.stdio(), era, tasks=False) as peer:
@@ -48,12 +49,14 @@ async def test_every_source_of_an_estimate_in_its_turn(deployment: Deployment, e
         assert 0 <= seconds < 17
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("broken", ["raises", "negative", "nan", "text"])
 async def test_an_estimate_that_makes_no_sense_is_as_none(deployment: Deployment, broken: str) -> None:
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:
         assert await run(peer, f"estimate_{broken}") == (17.0, "default")
 
 
+@pytest.mark.whole(but_first=1)
 @ERAS
 async def test_every_surface_tells_the_same_estimate(
     deployment: Deployment, tmp_path: Path, era: str

@@ -83,6 +83,7 @@ def numbers(said: dict[str, Any]) -> tuple[Any, ...]:
     return said["progress"], said["total"], said["percentage"]
 
 
+@pytest.mark.whole(but_first=1)
 @ERAS
 async def test_a_count_is_told_as_the_tool_gives_it_held_and_handed_out(
     deployment: Deployment, tmp_path: Path, era: str
@@ -105,6 +106,7 @@ async def test_a_count_is_told_as_the_tool_gives_it_held_and_handed_out(
         assert said.heard[0]["progressToken"] == said.answer["_meta"]["progressToken"] == "mine"
 
 
+@pytest.mark.whole(but_first=1)
 @ERAS
 async def test_a_percentage_is_told_as_a_part_of_one_held_and_handed_out(
     deployment: Deployment, tmp_path: Path, era: str
@@ -119,6 +121,7 @@ async def test_a_percentage_is_told_as_a_part_of_one_held_and_handed_out(
         said.check(1)
 
 
+@pytest.mark.whole(but_first=1)
 @ERAS
 async def test_a_job_without_a_token_of_its_client_is_told_as_the_documents_have_it(
     deployment: Deployment, tmp_path: Path, era: str

@@ -124,6 +124,7 @@ async def test_a_job_that_was_cancelled_tells_how_long_its_tool_ran(server: str)
             assert result["_meta"]["progressToken"] == handle["_meta"]["progressToken"]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_result_of_a_task_on_each_framework(tmp_path: Path, kind: str) -> None:
     with deploy(tmp_path, kind) as deployment:

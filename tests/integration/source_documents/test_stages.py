@@ -30,6 +30,7 @@ def told_of(pipe: Pipe) -> set[str]:
     return {heard["params"].get("job_id") for heard in pipe.heard if "method" in heard}
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(("capabilities", "meta"), [({}, {"async": True}), (DECLARED, {}), (DECLARED, None)])
 def test_a_two_stage_client_has_its_handle_at_once_whatever_the_estimate(
     pipe: Pipe, tmp_path: Path, capabilities: dict[str, Any], meta: dict[str, Any] | None

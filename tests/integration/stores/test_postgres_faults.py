@@ -66,6 +66,7 @@ def power_cut(server: PostgresServer) -> None:
     server.start()
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("fault", [PostgresServer.restart, power_cut], ids=["restart", "kill"])
 def test_a_restart_under_load_loses_nothing_and_the_work_goes_on(
     postgres_server: PostgresServer, fault: Callable[[PostgresServer], None]
@@ -115,6 +116,7 @@ def test_a_server_that_is_away_is_a_clear_error_until_it_is_back(postgres_server
         store.close()
 
 
+@pytest.mark.whole
 def test_a_connection_that_lets_nothing_through_is_a_clear_error_until_it_does(
     postgres_database: str,
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_connection_that_lets_nothing_through_is_a_clear_error_until_it_does(
         way.close()
 
 
+@pytest.mark.whole
 def test_a_client_that_falls_silent_in_the_middle_of_a_write_does_not_hold_others_up(
     postgres_database: str,
 ) -> None:

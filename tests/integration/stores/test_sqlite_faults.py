@@ -28,6 +28,7 @@ from backburner.stores import open_store
 from backburner.testing.processes import Start, running
 from backburner.testing.store.base import new_task
 from tests.integration.stores.small_disks import small_disk_in
+from tests.whole import WHOLE
 
 CLOCK = SystemClock()
 
@@ -365,10 +366,10 @@ with ThreadPoolExecutor(4) as threads:
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_fifty_kills_at_random_moments(url: str) -> None:
+def test_what_was_acknowledged_survives_kills_at_random_moments(url: str) -> None:
     chance = random.Random(os.environ.get("PYTEST_SEED", "50"))
     acknowledged: set[str] = set()
-    for _ in range(50):
+    for _ in range(50 if WHOLE else 10):
         process = subprocess.Popen(
             [sys.executable, "-c", _SUBMITTER, url], stdout=subprocess.PIPE, text=True, bufsize=1
         )
@@ -385,7 +386,7 @@ def test_what_was_acknowledged_survives_fifty_kills_at_random_moments(url: str) 
         while page := store.page(TaskQuery(before_seq=before_seq, limit=500)):
             kept.update(task.task_id for task in page)
             before_seq = page[-1].seq
-        assert len(acknowledged) >= 50
+        assert len(acknowledged) >= 10
         assert acknowledged <= kept
         (depth,) = store.queue_depths()
         assert depth.queued == len(kept)

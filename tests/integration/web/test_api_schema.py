@@ -6,7 +6,6 @@ BACKBURNER_FUZZ_CASES says how much is sent.
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import hypothesis
@@ -23,6 +22,7 @@ from schemathesis.checks import (
 from schemathesis.core.result import Ok
 
 from tests.integration.web.conftest import Api
+from tests.whole import FUZZ_CASES
 
 CHECKS = [
     not_a_server_error,
@@ -32,7 +32,7 @@ CHECKS = [
 ]
 #: Streams do not end by themselves; test_api_streams has them.
 STREAMS = {"followEvents", "followLog"}
-EXAMPLES = int(os.environ.get("BACKBURNER_FUZZ_CASES", "1000")) // 80
+EXAMPLES = max(2, FUZZ_CASES // 80)
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,7 @@ def test_the_document_names_every_operation_once(document: dict[str, Any]) -> No
             assert {"400", "401", "403", "503"} <= one["responses"].keys()
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 def test_nothing_that_a_fuzzer_sends_brings_what_is_not_documented(

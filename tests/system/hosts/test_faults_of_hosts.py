@@ -77,6 +77,7 @@ def test_the_tasks_of_a_host_that_is_cut_off_go_on_at_the_other_and_it_works_aga
     assert "overlap" not in (tmp_path / "ledger").read_text()
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(LONGEST_S)
 def test_under_chaos_of_hosts_and_database_nothing_is_lost_doubled_or_overlapping(
     hosts: Hosts,

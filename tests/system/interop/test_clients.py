@@ -77,6 +77,8 @@ EXPECTED: dict[str, dict[str, Outcome]] = {
     "mcp_1": OF_2025 | {"tool_error": {"status": "failed", "text": "it broke", "isError": True}},
     "fastmcp_4": OF_2026,
 }
+#: Those that `make test` runs: one of each language and line. Other tests use `mcp_2` all the time.
+USUAL = ("typescript_2", "mcp_1", "fastmcp_4")
 
 
 class Programs:
@@ -143,6 +145,7 @@ def programs(shared: Deployment) -> Iterator[Programs]:
             transport,
             scenario,
             id=f"{client}-{transport}-{scenario}",
+            marks=() if client in USUAL else pytest.mark.whole,
         )
         for client, expected in EXPECTED.items()
         for transport in ("http", "stdio")

@@ -87,6 +87,7 @@ def test_every_scenario_of_the_suite_passes(url: str, tmp_path: Path) -> None:
     assert {name for name in report.checks if name.startswith("tasks-")} == TASK_SCENARIOS | {STUB}
 
 
+@pytest.mark.whole
 def test_the_requirements_of_2026_07_28_are_met_and_so_are_the_tasks(url: str, tmp_path: Path) -> None:
     report = run_suite(url, tmp_path, "--requirements", "2026-07-28")
     assert report.complaints == []
@@ -94,6 +95,7 @@ def test_the_requirements_of_2026_07_28_are_met_and_so_are_the_tasks(url: str, t
     assert report.passing_task_scenarios == TASK_SCENARIOS
 
 
+@pytest.mark.whole
 def test_the_requirements_of_2025_11_25_are_met(url: str, tmp_path: Path) -> None:
     report = run_suite(url, tmp_path, "--requirements", "2025-11-25")
     assert report.complaints == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.slow
 
 def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     """A client over stdio starts a task, and while that runs the `doomed` are killed; gives the task's id."""
+    deployment.interpreter = sys.executable  # its processes are looked for below
     client = deployment.run(environment.CLIENTS / "leaving.py", *deployment.command("stdio"))
     assert client.stdout is not None
     task_id = client.stdout.readline().strip()
@@ -38,6 +40,7 @@ def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     return task_id
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize(
     ("era", "doomed", "attempts"),
     [

@@ -25,14 +25,15 @@ EXPECTED = {
 
 
 # A lowlevel server is inside both of the others.
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     ("sdk", "kind"),
     [
         ("sdk-oldest", "mcpserver"),
         ("sdk-newest", "fastmcp"),
-        pytest.param("sdk-oldest", "lowlevel", marks=pytest.mark.whole),
-        pytest.param("sdk-oldest", "fastmcp", marks=pytest.mark.whole),
-        pytest.param("sdk-newest", "mcpserver", marks=pytest.mark.whole),
+        ("sdk-oldest", "lowlevel"),
+        ("sdk-oldest", "fastmcp"),
+        ("sdk-newest", "mcpserver"),
     ],
 )
 def test_a_slow_tool_can_be_called_in_every_way(tmp_path: Path, sdk: str, kind: str) -> None:

@@ -70,6 +70,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
         yield Ledger(folder, deployment, url)
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_the_task_of_a_call_that_timed_out_finishes_and_the_same_call_gets_its_result(
     ledger: Ledger, way: tuple[str, str]

@@ -28,7 +28,7 @@ COMMANDS: dict[str, Callable[[], list[str]]] = {
     "typescript_1": lambda: environment.node_program("typed_calls_typescript_1.mjs"),
     "typescript_2": lambda: environment.node_program("typed_calls_typescript_2.mjs"),
 }
-CLIENTS = [*COMMANDS]
+CLIENTS = [pytest.param(client, marks=() if client == "mcp_2" else pytest.mark.whole) for client in COMMANDS]
 
 LATE = {"tool": "relax", "arguments": {"seconds": 3}}
 MODEL = {"tool": "relax", "arguments": {"steps": 150_000}}

@@ -53,6 +53,7 @@ def plan_of(
     ]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize(
     ("engine", "broker"),

@@ -38,6 +38,7 @@ def queue_of(app: Backburner) -> Iterator[OutsideQueue]:
         yield queue
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("broker", ["redis_server", "rabbit_server"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_tasks_run_by_their_priority_and_once_however_often_they_are_sent(
@@ -92,6 +93,7 @@ def test_a_full_queue_refuses_threads_and_event_loops_alike(tmp_path: Path, run_
         assert [task.task_id for task in local.service.list().tasks] == [kept]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     ("engine", "broker"),
     [
@@ -140,6 +142,7 @@ def forget(server: RedisServer | RabbitServer, settings: Settings) -> None:
             connection.channel().queue_delete(group.name_of("one_by_one"))
 
 
+@pytest.mark.whole
 def test_rabbitmq_may_be_away_while_tasks_run_and_wait_and_new_ones_come(
     rabbit_server: RabbitServer, tmp_path: Path
 ) -> None:

@@ -83,7 +83,11 @@ def run_section(scene: Scene, section: Section) -> None:
 
 def named(local_ones: bool) -> list[object]:
     return [
-        pytest.param(section, id=str(section).replace(" ", "-"))
+        pytest.param(
+            section,
+            id=str(section).replace(" ", "-"),
+            marks=pytest.mark.whole if str(section).startswith(("cli.md", "00")) else (),
+        )
         for section in sections()
         if local(section) == local_ones and not all(map(not_run, section.lines))
     ]

@@ -115,6 +115,7 @@ def test_an_address_that_there_is_not_says_so(look: Open) -> None:
     assert page.request.get("/dashboard/static/none.js").status == 404
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("token", ["alices-screen", "alice", "wall", "ops", "strange"])
 def test_every_role_has_every_page(guarded: str, look_as: Open, token: str) -> None:
     page = look_as(token)

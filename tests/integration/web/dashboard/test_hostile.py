@@ -24,6 +24,7 @@ def hostile(open_address: str) -> str:
         api.close()
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_task_shows_hostile_text_as_text(look: Open, hostile: str, scheme: str) -> None:
     page = look(f"/dashboard/tasks/{hostile}", color_scheme=scheme)

@@ -21,6 +21,7 @@ def state(page: Page) -> Any:
     return page.locator("h1 + .state, header .state, main .state").first
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_from_a_form_to_a_file_and_to_a_list_that_is_shared(look: Open, tmp_path: Path, way: str) -> None:
     options = WAYS[way]

@@ -273,6 +273,7 @@ def test_hostile_text_is_shown_as_it_is(look: Open, local: Api) -> None:
     assert page.locator("main img, main script:not([type])").count() == 0
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible_and_fits_a_phone(look: Open, local: Api, resting: str, scheme: str) -> None:
     for tags in (["seen"], ["seen", "a-tag-with-a-very-long-name-indeed", "and-another-one-that-is-long"]):

@@ -108,6 +108,7 @@ def test_who_may_only_look_has_no_form(look_as: Open) -> None:
     assert page.request.get("/dashboard/tools/none").status == 400
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible_and_fits_a_phone(look: Open, scheme: str) -> None:
     page = look("/dashboard/tools", color_scheme=scheme, viewport=PHONE)

@@ -80,6 +80,7 @@ def test_a_task_whose_job_an_administrator_terminates_is_handed_back_and_runs_in
     assert local.end(task_id).state is State.CANCELLED
 
 
+@pytest.mark.whole
 def test_a_task_whose_container_is_gone_is_a_lost_worker_and_names_the_job(local: Local, batch: Any) -> None:
     task_id = local.submit("sleep", seconds=600)
     local.until_log(task_id, "asleep")
@@ -94,6 +95,7 @@ def test_a_task_whose_container_is_gone_is_a_lost_worker_and_names_the_job(local
     local.end(task_id)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("given", ["not_there.py"], indirect=True)
 def test_a_job_that_cannot_begin_fails_its_task_which_names_its_log(
     local: Local, batch: Any, moto: MotoServer

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from celery import Celery
 
 from backburner.engines.celery.celery_app import make_celery
@@ -79,6 +80,7 @@ def test_monitors_see_our_tasks_by_their_ids_and_one_that_is_cancelled_is_revoke
         assert service.wait(again, 30).task.state is State.SUCCEEDED, "what was revoked may be run again"
 
 
+@pytest.mark.whole
 def test_workers_tell_monitors_nothing_until_one_asks(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:

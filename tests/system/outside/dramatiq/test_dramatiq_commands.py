@@ -96,6 +96,7 @@ def test_our_command_starts_dramatiq_s_for_each_queue_and_ends_them_when_it_is_t
         assert process.returncode == 0, said
 
 
+@pytest.mark.whole
 def test_dramatiq_s_own_command_works_one_task_at_a_time_on_all_queues(lab: Local) -> None:
     command = ("dramatiq", "backburner.engines.dramatiq.worker", "--processes", "1")
     with started(*command, BACKBURNER_TARGET="lab.py") as process:

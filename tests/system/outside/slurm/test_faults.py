@@ -69,6 +69,7 @@ def on_slurm(slurm: SlurmCluster, postgres_database: str, tmp_path: Path) -> Ite
     eventually(lambda: not slurm.says("squeue", "-h"))
 
 
+@pytest.mark.whole
 def test_a_partition_that_is_not_there_is_told_and_a_job_that_begins_nothing_fails_its_task_with_its_log(
     on_slurm: OnSlurm,
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_job_that_slurm_ends_for_its_time_fails_its_task_which_says_so(
     assert task.error.message == f"Slurm job {job} was ended by Slurm at its time limit."
 
 
+@pytest.mark.whole
 def test_jobs_that_are_requeued_or_preempted_are_no_failures(on_slurm: OnSlurm, tmp_path: Path) -> None:
     task_id = on_slurm.begin(tmp_path)
     on_slurm.cluster.says("scontrol", "requeue", on_slurm.job(task_id))
@@ -145,6 +147,7 @@ def test_jobs_that_are_requeued_or_preempted_are_no_failures(on_slurm: OnSlurm, 
     assert on_slurm.trail(task_id).count("hand_back") == 2
 
 
+@pytest.mark.whole
 def test_a_node_s_daemon_that_is_killed_takes_no_task_along(on_slurm: OnSlurm, tmp_path: Path) -> None:
     begun = on_slurm.begin(tmp_path)
     on_slurm.cluster.kill("slurmd")

@@ -98,6 +98,7 @@ def jobs_of(slurm: SlurmCluster) -> Iterator[psutil.Process]:
                 yield above if above is not None and "slurmstepd" in above.name() else process
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(LONGEST_S)
 def test_under_chaos_nothing_is_lost_doubled_or_overlapping(
     local: Local, slurm: SlurmCluster, database_server: PostgresServer, tmp_path: Path
