@@ -8,17 +8,13 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import hypothesis
 import psutil
-import psycopg
 import pytest
-from psycopg import sql
 
 from backburner.engines.local import linux
 from tests import services, warm
@@ -83,14 +79,9 @@ def postgres_url() -> Iterator[str]:
 
 @pytest.fixture
 def postgres_database(postgres_url: str) -> Iterator[str]:
-    """The URL of a new, empty database, dropped after the test with whatever is still connected to it."""
-    name = f"backburner_{uuid.uuid4().hex}"
-    database = sql.Identifier(name)
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(database))
-    yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))
+    """The URL of a new, empty database."""
+    with services.postgres_database(postgres_url) as url:
+        yield url
 
 
 @pytest.fixture
@@ -137,7 +128,7 @@ def warm_processes(run_directory: str) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
-    """Fail the module when a process or a non-daemon thread that its tests started outlives it by 15 seconds.
+    """Fail the module when a process or a non-daemon thread that its tests started outlives it by a minute.
 
     Left processes are killed, so that one failure does not become many.
     """
@@ -151,7 +142,7 @@ def nothing_is_left_behind(run_directory: str) -> Iterator[None]:
     def processes() -> set[psutil.Process]:
         return _processes_of_the_run(run_directory) - processes_before
 
-    if services.wait_until(lambda: not threads() and not processes(), within=15):
+    if services.wait_until(lambda: not threads() and not processes(), within=60):
         return
     left = [repr(thread) for thread in threads()]
     for process in processes():

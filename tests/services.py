@@ -218,6 +218,17 @@ class PostgresServer:
         return True
 
 
+@contextlib.contextmanager
+def postgres_database(server_url: str) -> Iterator[str]:
+    """Make an empty database and yield its URL; drop it afterwards with whatever is still connected to it."""
+    name = f"backburner_{uuid.uuid4().hex}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    yield urlsplit(server_url)._replace(path=f"/{name}").geturl()
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
 class RedisServer:
     """A Redis server on a free loopback port that keeps nothing on disk, or all that it has answered."""
 

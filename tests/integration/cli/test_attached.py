@@ -41,6 +41,7 @@ def test_the_slow_tools_of_an_attached_server_can_be_listed_and_called(lab: Lab)
     assert lab.run("submit", "quick", "-t", "shop.py").returncode == 2
 
 
+@pytest.mark.whole
 def test_every_kind_of_verb_works_on_postgresql(lab: Lab, postgres_database: str) -> None:
     place = ["--store", postgres_database]
     assert lab.json("migrate", *place, BACKBURNER_TARGET="")["version"] >= 3

@@ -73,6 +73,7 @@ def test_a_worker_takes_over_from_a_supervisor_that_started_by_itself(lab: Lab, 
         assert not list((lab.folder / "lab.db.d").glob("retired-*"))
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_task_of_one_that_retired_and_died_is_run_again(lab: Lab, detached: Detached) -> None:
     with contextlib.closing(Worker(lab)):
@@ -107,6 +108,7 @@ def test_a_worker_leaves_room_for_what_the_other_still_runs(lab: Lab, detached: 
         assert second.started_at >= first.completed_at
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_supervisor_of_a_release_that_knew_no_hand_over_is_let_finish(lab: Lab, detached: Detached) -> None:
     lock = lab.folder / "lab.db.d" / "supervisor.lock"

@@ -169,6 +169,7 @@ def test_after_a_restart_tasks_are_handed_to_the_new_supervisor(local: Local) ->
     assert local.end(task_id).result == {"sum": 42}
 
 
+@pytest.mark.whole
 def test_an_event_loop_hands_in_as_many_as_it_likes_at_once(local: Local) -> None:
     async def submit_together() -> list[str]:
         aio = local.service.aio

@@ -205,6 +205,7 @@ def test_a_runner_that_speaks_before_its_process_is_known_waits_for_that(start_a
     assert [attempt.pid for attempt in local.store.attempts(task.task_id)] == [task.result]
 
 
+@pytest.mark.whole
 def test_a_cancel_before_the_runner_is_ready_does_not_stop_those_that_wait_behind(
     start_app: StartApp, tmp_path: Path
 ) -> None:

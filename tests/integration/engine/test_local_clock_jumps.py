@@ -45,7 +45,7 @@ def next_heartbeat(local: Local, task_id: str) -> None:
     eventually(lambda: local.store.get(task_id).heartbeat_at != before)
 
 
-@pytest.mark.whole(but_first=1)
+@pytest.mark.whole
 @pytest.mark.parametrize("hours", [2, -2])
 def test_setting_the_clock_by_hours_neither_ends_nor_keeps_anything(
     local: Local, wall_clock: WallClock, tmp_path: Path, hours: float

@@ -267,6 +267,7 @@ def share_of_a_cpu(process: psutil.Process) -> float:
     return (sum(process.cpu_times()[:2]) - used) * 1000 / (CLOCK.steady_ms() - began)
 
 
+@pytest.mark.whole
 def test_a_supervisor_that_drains_does_not_turn_in_circles_for_a_retry_that_is_due(
     local: Local, tmp_path: Path
 ) -> None:
@@ -372,6 +373,7 @@ def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
     assert not is_alive(runner.pid)
 
 
+@pytest.mark.whole
 def test_a_stopped_runner_does_not_take_its_next_task_along(start_local: StartLocal) -> None:
     local = start_local(supervisor={"heartbeat_s": 0.2, "lease_grace_s": 3.0}, limits={"max_runtime_s": 2.0})
     pid = local.run("pid", {"queue": "one_by_one"}).result
@@ -418,6 +420,7 @@ def all_are_buried(local: Local) -> bool:
     return False
 
 
+@pytest.mark.whole
 def test_a_supervisor_keeps_nothing_of_the_runners_that_it_let_go(local: Local) -> None:
     def churn(times: int) -> int:
         for _ in range(times):

@@ -100,6 +100,7 @@ def test_the_runners_of_a_stopped_supervisor_end_and_another_takes_over(
     assert local.trail(task_id) == LOST_ONCE
 
 
+@pytest.mark.whole
 def test_a_supervisor_that_wakes_and_was_superseded_leaves(start_local: StartLocal, tmp_path: Path) -> None:
     local = start_local(supervisor=QUICK)
     task_id = begin(local, folder=str(tmp_path))
@@ -194,6 +195,7 @@ def test_a_host_that_was_cut_off_works_again(start_host: StartHost, client: Clie
     assert host.supervisor() == supervisor
 
 
+@pytest.mark.whole
 def test_a_time_limit_is_enforced_while_the_supervisor_waits_for_its_store(
     start_host: StartHost, client: Client
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_task_that_waits_outside_keeps_to_its_time_limit(start_local: StartLoc
     assert local.end(task_id).state is State.TIMED_OUT
 
 
+@pytest.mark.whole
 def test_a_task_whose_process_dies_while_it_waits_outside_is_tried_again(start_local: StartLocal) -> None:
     local = start(start_local, workers=1)
     task_id = parked(local)

@@ -109,6 +109,7 @@ def test_a_changed_app_is_picked_up_by_spawned_runners(start: Start, tmp_path: P
     eventually(lambda: local.run("double", n=1).result[0] == 20)
 
 
+@pytest.mark.whole
 def test_an_app_that_does_not_load_in_its_runner_fails_the_task_and_the_next_version_works(
     start: Start, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_app_that_does_not_load_in_its_runner_fails_the_task_and_the_next_ver
     assert local.run("double", n=1).result[0] == 2
 
 
+@pytest.mark.whole
 def test_an_import_that_hangs_in_its_runner_fails_the_task(start: Start, tmp_path: Path) -> None:
     local = start(SPAWNED, supervisor={"import_timeout_s": 3.0})
     write(tmp_path / "lab.py", "import time\ntime.sleep(600)\n")

@@ -80,6 +80,7 @@ def test_an_endpoint_that_is_down_when_the_task_ends_is_told_after_a_kill_of_the
         assert [one for one, _ in receiver.arrived] == [waiting.delivery_id]
 
 
+@pytest.mark.whole
 def test_an_endpoint_that_hangs_keeps_no_other_from_being_told(start_local: StartLocal) -> None:
     with receiving(None) as hanging, receiving() as other:
         allowed = [other.url.split("/")[2]]

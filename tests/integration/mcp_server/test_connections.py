@@ -33,6 +33,7 @@ def test_a_connection_on_which_nothing_is_asked_is_ended(deployment: Deployment)
                     pass  # until the server has ended it
 
 
+@pytest.mark.whole
 async def test_a_stream_and_a_held_call_are_not_idle(deployment: Deployment) -> None:
     deployment.settings |= {"http__idle_timeout_s": "2"}
     with deployment.http() as server:

@@ -166,6 +166,7 @@ async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) 
             await becomes(server, 200, "ok\n")
 
 
+@pytest.mark.whole
 async def test_a_supervisor_whose_writes_are_refused_is_noticed(well: Served) -> None:
     deployment, server = well
     async with connect(server.url, "2026") as peer:

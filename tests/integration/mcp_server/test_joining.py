@@ -155,6 +155,7 @@ async def test_a_call_whose_http_connection_was_closed_goes_on_and_is_joined(
             await until(lambda joined=joined: {"given_up", "joined"} <= ledger.events(joined).keys())  # type: ignore[misc]
 
 
+@pytest.mark.whole
 async def test_the_call_of_a_killed_server_is_joined_when_nobody_renews_it(
     deployment: Deployment, ledger: Ledger
 ) -> None:

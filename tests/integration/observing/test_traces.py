@@ -148,6 +148,7 @@ async def test_a_tool_of_an_attached_server_is_in_the_trace_of_its_caller(
     assert {call.tracestate, attempt.tracestate, within.tracestate} == {TRACESTATE}
 
 
+@pytest.mark.whole
 async def test_a_collector_that_is_away_fails_no_task(tmp_path: Path) -> None:
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     with Deployment(tmp_path, (SERVER,), PATIENT, variables) as deployment, deployment.http() as server:

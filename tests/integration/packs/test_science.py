@@ -161,6 +161,7 @@ def test_a_point_that_fails_is_a_line_of_the_sweep(run: Run) -> None:
     assert "no calculator named 'nonsense'" in result["points"][2]["error"]
 
 
+@pytest.mark.whole
 def test_a_killed_sweep_finds_its_children_again(bb: Backburner, slab: str) -> None:
     inputs = {"structure": slab, "parameters": {"optimizer": ["BFGS", "LBFGS", "FIRE"]}}
     task_id = bb.service.submit("run_parameter_sweep", inputs).task_id

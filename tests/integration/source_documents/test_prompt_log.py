@@ -237,6 +237,7 @@ def test_two_stores_may_share_the_folder(
     other_store.close()
 
 
+@pytest.mark.whole
 def test_what_is_unfinished_costs_one_read_however_much_it_is(
     tmp_path: Path, store: Store, clock: FakeClock, log: PromptLog
 ) -> None:
@@ -262,6 +263,7 @@ class CountingStore:
         return getattr(self._store, verb)
 
 
+@pytest.mark.whole
 def test_many_writers_at_once_write_each_line_once(store: Store, clock: FakeClock, log: PromptLog) -> None:
     ids = [submit(store, clock, log, f"job-{number}") for number in range(20)]
     for task_id in ids:

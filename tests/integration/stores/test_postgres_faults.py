@@ -98,6 +98,7 @@ def test_a_restart_under_load_loses_nothing_and_the_work_goes_on(
         store.close()
 
 
+@pytest.mark.whole
 def test_a_server_that_is_away_is_a_clear_error_until_it_is_back(postgres_server: PostgresServer) -> None:
     store = open_store(postgres_server.url)
     try:

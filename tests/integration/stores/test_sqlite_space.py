@@ -89,6 +89,7 @@ def of_an_earlier_release(path: Path) -> None:
 # -- little for logs, and less after pruning
 
 
+@pytest.mark.whole
 def test_a_log_takes_a_third_of_its_lines_at_most_while_its_task_runs(store: Store, path: Path) -> None:
     _, written = log(store, 5)
     while store.give_back(keep_bytes=0):

@@ -32,7 +32,7 @@ CHECKS = [
 ]
 #: Streams do not end by themselves; test_api_streams has them.
 STREAMS = {"followEvents", "followLog"}
-EXAMPLES = max(2, FUZZ_CASES // 80)
+EXAMPLES = max(5, FUZZ_CASES // 80)
 
 
 @pytest.fixture(scope="module")

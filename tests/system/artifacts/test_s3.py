@@ -189,6 +189,7 @@ def own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_large_file_goes_through_without_growing_a_process(host: MakeHost) -> None:
     one = host("one", supervisor__idle_exit_s="300")

@@ -40,7 +40,7 @@ def start_and_be_killed(deployment: Deployment, doomed: str) -> str:
     return task_id
 
 
-@pytest.mark.whole(but_first=2)
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(
     ("era", "doomed", "attempts"),
     [

@@ -25,7 +25,7 @@ EXPECTED = {
 
 
 # A lowlevel server is inside both of the others.
-@pytest.mark.whole(but_first=1)
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("sdk", "kind"),
     [

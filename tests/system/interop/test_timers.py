@@ -13,12 +13,15 @@ from tests.services import wait_until
 from tests.system.interop import environment
 from tests.system.interop.serving import of_others, serving
 from tests.system.interop.test_typed_results import COMMANDS
+from tests.whole import WHOLE
 
 pytestmark = pytest.mark.slow
 
 SERVER = environment.HERE / "ledger_server.py"
 #: The client, and how it reaches the server. Over HTTP the one speaks 2025-11-25, and the other 2026-07-28.
-WAYS = [*((client, "stdio") for client in COMMANDS), ("typescript_1", "http"), ("mcp_2", "http")]
+WAYS = [("mcp_2", "stdio"), ("typescript_1", "http")]
+if WHOLE:  # each is a program that all tests below share
+    WAYS = [*((client, "stdio") for client in COMMANDS), ("typescript_1", "http"), ("mcp_2", "http")]
 #: Those who can say that somebody stopped them. Python SDK 1 cannot, nor can anybody over HTTP at 2026-07-28.
 SAYING = [way for way in WAYS if way[0] != "mcp_1" and way != ("mcp_2", "http")]
 
@@ -70,7 +73,6 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
         yield Ledger(folder, deployment, url)
 
 
-@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("way", WAYS, ids="-".join)
 def test_the_task_of_a_call_that_timed_out_finishes_and_the_same_call_gets_its_result(
     ledger: Ledger, way: tuple[str, str]

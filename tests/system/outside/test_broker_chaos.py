@@ -53,7 +53,7 @@ def plan_of(
     ]
 
 
-@pytest.mark.whole(but_first=1)
+@pytest.mark.whole
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize(
     ("engine", "broker"),

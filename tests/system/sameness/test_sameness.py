@@ -42,9 +42,9 @@ CLIENTS: dict[str, Callable[[], list[str]]] = {
 }
 #: The clients that a framework has in every run: together all of them.
 USUAL = {
-    "mcpserver": ("mcp_1", "fastmcp_4"),
-    "fastmcp": ("mcp_2", "typescript_1"),
-    "lowlevel": ("mcp_2", "typescript_2"),
+    "mcpserver": ("mcp_1",),
+    "fastmcp": ("mcp_2",),
+    "lowlevel": (),
 }
 
 

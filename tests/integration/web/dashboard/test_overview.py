@@ -103,6 +103,7 @@ def test_what_ended_is_drawn_and_stands_in_a_table(look: Open, local: Api) -> No
     expect(page.locator("figure").first).to_contain_text("each 2 hours")
 
 
+@pytest.mark.whole
 def test_who_may_only_look_has_no_buttons(look_as: Open, by: Callable[[str | None], Api]) -> None:
     task_id = by("alice").finished("fail")
     page = look_as("alices-screen")

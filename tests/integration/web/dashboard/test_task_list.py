@@ -241,6 +241,7 @@ def test_keys_walk_through_the_rows(look: Open, local: Api, resting: str) -> Non
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
+@pytest.mark.whole
 def test_who_may_only_look_has_nothing_to_press(look_as: Open, guarded: str) -> None:
     for name in ("alice", "bob"):
         api = Api(guarded, name)

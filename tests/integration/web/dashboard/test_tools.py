@@ -101,6 +101,7 @@ def test_a_tool_without_inputs_needs_only_a_press(look: Open, local: Api) -> Non
     local.post(f"/tasks/{task_id}/cancel")
 
 
+@pytest.mark.whole
 def test_who_may_only_look_has_no_form(look_as: Open) -> None:
     page = look_as("alices-screen", "/dashboard/tools/shaped")
     expect(page.get_by_text("Your token may look")).to_be_visible()

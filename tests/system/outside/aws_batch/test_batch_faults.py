@@ -63,6 +63,7 @@ def jobs_of(batch: Any, task_id: str) -> list[dict[str, Any]]:
     return jobs
 
 
+@pytest.mark.whole
 def test_a_task_whose_job_an_administrator_terminates_is_handed_back_and_runs_in_another(
     local: Local, batch: Any
 ) -> None:

@@ -24,9 +24,8 @@ class TestCeleryOnRabbit(EngineContract):
             yield app
 
 
+@pytest.mark.whole
 class TestCeleryOnRedis(EngineContract):
-    REPRESENTATIVE = REPRESENTATIVE
-
     @pytest.fixture(scope="class")
     @classmethod
     def app(

@@ -24,9 +24,8 @@ class TestDramatiqOnRedis(EngineContract):
             yield app
 
 
+@pytest.mark.whole
 class TestDramatiqOnRabbit(EngineContract):
-    REPRESENTATIVE = REPRESENTATIVE
-
     @pytest.fixture(scope="class")
     @classmethod
     def app(

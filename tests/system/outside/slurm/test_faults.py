@@ -86,6 +86,7 @@ def test_a_partition_that_is_not_there_is_told_and_a_job_that_begins_nothing_fai
     assert on_slurm.lines(broken) == ["module: not found"]
 
 
+@pytest.mark.whole
 def test_while_the_controller_is_away_tasks_go_on_and_new_ones_wait_for_it(
     on_slurm: OnSlurm, tmp_path: Path
 ) -> None:
