@@ -69,7 +69,6 @@ class Admission:
             inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
             queue=check_queue(request.queue or spec.queue_in(settings), settings.queues),
             submitted_at=now,
-            expires_at=now + int(ttl_s * 1000),
             ttl_s=ttl_s,
             priority=check_priority(request.priority),
             tags=check_tags(request.tags),

@@ -207,7 +207,6 @@ class NewTask:
     inputs_hash: str
     queue: str
     submitted_at: int
-    expires_at: int | None
     target: str = ""
     launch: str = ""
     ttl_s: float | None = None
@@ -233,13 +232,20 @@ class NewTask:
     webhooks_json: str | None = None
     handed_to: str = ""
 
+    @property
+    def expires_at(self) -> int | None:
+        """When the task expires if it does not start before; None without a time to live."""
+        return None if self.ttl_s is None else self.submitted_at + int(self.ttl_s * 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One durable tool call, as the store has it. Times are milliseconds since the epoch.
 
     `inputs` and `result` are None in lists, where they are not loaded. `waits_for` is a sentence that says
-    which limit holds a queued task. See NewTask for what its caller and its tool said.
+    which limit holds a queued task. `expires_at` is `ttl_s` after submission while the task waits for its first
+    start, None while it runs, and `ttl_s` after its end (or the end of its last attempt) from then on.
+    See NewTask for what its caller and its tool said.
     """
 
     seq: int
@@ -291,6 +297,11 @@ class Task:
     @property
     def finished(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def retention_ms(self) -> int | None:
+        """Milliseconds from submission to expiry; None where there is no expiry, as while the task runs."""
+        return None if self.expires_at is None else self.expires_at - self.submitted_at
 
 
 @dataclass(frozen=True, slots=True)

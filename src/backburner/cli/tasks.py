@@ -103,7 +103,7 @@ def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
         ("started", moment(task.started_at)),
         ("completed", moment(task.completed_at)),
         ("times out", None if task.finished else moment(task.timeout_at)),
-        ("kept until", moment(task.expires_at)),
+        ("kept until" if task.finished else "expires", moment(task.expires_at)),
         ("app", task.target or None),
         ("idempotency key", task.idempotency_key),
         ("parent", task.parent_id),

@@ -199,6 +199,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
             ready_at=ready_at,
             failures=failures,
             error_json=error_json,
+            ran=row["started_at"] is not None,
         )
         tx.topics.add(f"queue:{row['queue']}")
     else:

@@ -49,7 +49,7 @@ WHERE task_id = :task_id;
 
 -- name: start_task
 UPDATE tasks SET state = :state, updated_at = :now, started_at = coalesce(started_at, :started_at),
-                 timeout_at = :timeout_at
+                 timeout_at = :timeout_at, expires_at = NULL
 WHERE task_id = :task_id;
 
 -- name: start_attempt
@@ -61,7 +61,9 @@ UPDATE tasks SET state = :state, updated_at = :now, cancel_requested = 1, cancel
 WHERE task_id = :task_id;
 
 -- name: finish_task
+-- The time to live counts from here.
 UPDATE tasks SET state = :state, updated_at = :now, completed_at = :now, failures = :failures, ready_at = NULL,
+                 expires_at = :now + CAST(ttl_s * 1000 AS BIGINT),
                  started_at = coalesce(started_at, :started_at),
                  result_json = :result_json, error_json = :error_json, metrics_json = :metrics_json,
                  plain_logs = CASE WHEN EXISTS (SELECT 1 FROM task_logs WHERE task_id = :task_id) THEN 1 ELSE 0 END
@@ -69,9 +71,11 @@ WHERE task_id = :task_id;
 
 -- name: requeue_task
 -- Back in line. What a cancel or an outcome left behind goes; started_at and timeout_at belong to the attempt.
+-- The time to live counts anew unless the attempt never started.
 UPDATE tasks SET state = :state, updated_at = :now, ready_at = :ready_at, failures = :failures, worker_id = NULL,
                  started_at = NULL, timeout_at = NULL, completed_at = NULL, cancel_requested = 0, cancel_reason = NULL,
-                 result_json = NULL, error_json = :error_json, metrics_json = NULL, plain_logs = 0
+                 result_json = NULL, error_json = :error_json, metrics_json = NULL, plain_logs = 0,
+                 expires_at = CASE WHEN :ran THEN :now + CAST(ttl_s * 1000 AS BIGINT) ELSE expires_at END
 WHERE task_id = :task_id;
 
 -- name: end_attempt

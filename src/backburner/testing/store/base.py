@@ -65,7 +65,6 @@ def new_task(clock: Clock, inputs: Any = None, **given: Any) -> NewTask:
         "inputs_hash": hashlib.sha256(text.encode()).hexdigest(),
         "queue": QUEUE,
         "submitted_at": now,
-        "expires_at": None,
     }
     return NewTask(**{**plain, **given})
 
