@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -142,7 +143,8 @@ def main() -> None:
     set_up(settings.log)
 
     def say_ready(supervisor_id: str) -> None:
-        os.write(1, b"ready\n")
+        with contextlib.suppress(BrokenPipeError):  # the starter is gone; its tasks are not
+            os.write(1, b"ready\n")
         os.dup2(2, 1)
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)

@@ -76,7 +76,7 @@ class SqliteSettings:
 class RetentionSettings:
     """How long tasks and their logs are kept."""
 
-    ttl_s: float = setting(7 * 86400.0, "How long a task is kept after its end, or after its submission if it does not start")
+    ttl_s: float = setting(7 * 86400.0, "How long a task is kept after its end")
     max_ttl_s: float = setting(90 * 86400.0, "The longest time to live that a caller may ask for")
     purge_after_s: float = setting(86400.0, "How long an expired task's bare record is kept")
     pack_logs_after_s: float = setting(3600.0, "When the last lines of a finished task's log are compressed")
