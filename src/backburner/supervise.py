@@ -59,6 +59,7 @@ def supervise(
     For `warm` see Supervisor.run.
     """
     signal.signal(RETIRE, signal.SIG_IGN)  # who finds our name in the lock may ask before the loop can hear
+    store.wait_for_writers(settings.supervisor.heartbeat_s)
     lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
     while held is not None:

@@ -243,8 +243,8 @@ class Task:
     """One durable tool call, as the store has it. Times are milliseconds since the epoch.
 
     `inputs` and `result` are None in lists, where they are not loaded. `waits_for` is a sentence that says
-    which limit holds a queued task. `expires_at` is `ttl_s` after submission before the first start, None while
-    the task runs, and `ttl_s` after its end or the end of its last attempt from then on.
+    which limit holds a queued task. `expires_at` is `ttl_s` after submission before the first start, None
+    while the task runs, and `ttl_s` after its end or the end of its last attempt from then on.
     See NewTask for what its caller and its tool said.
     """
 

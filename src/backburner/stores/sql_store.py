@@ -257,5 +257,7 @@ class SqlStore(SqlBeside):
 
     # -- the store itself
 
+    def wait_for_writers(self, seconds: float) -> None: ...
+
     def check_writable(self) -> None:
         self._write(lambda tx: tx.run("rewrite_secret"), durable=False)

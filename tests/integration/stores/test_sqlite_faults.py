@@ -355,7 +355,7 @@ store = open_store(sys.argv[1])
 def submit(_):
     now = time.time_ns() // 1_000_000
     task_id = new_task_id(now)
-    store.submit(NewTask(task_id, "ann", "relax", '{"filler": "' + 500 * "x" + '"}', "hash", "q", now, None))
+    store.submit(NewTask(task_id, "ann", "relax", '{"filler": "' + 500 * "x" + '"}', "hash", "q", now))
     os.write(1, f"{task_id}\\n".encode())
 
 with ThreadPoolExecutor(4) as threads:
