@@ -24,6 +24,7 @@ from .engines.local.succession import RETIRE, Tenure, unless_another_supervises
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
+from .errors import StoreError
 from .folders import tasks_folder
 from .log_lines import set_up
 from .store import Store
@@ -75,12 +76,22 @@ def supervise(
             supervisor = Supervisor(store, settings, data_dir, supervisor_id, source, watch)
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
             was_idle = supervisor.run(upkeep, warm=warm, on_ready=partial(on_ready, supervisor_id))
+            if tenure.is_lost:
+                _give_back(store, supervisor_id)
         finally:
             tenure.end()
         # Work that came in at the very end would find nobody: look once more without the lock.
         again = was_idle and work_is_left(store, settings, held=False)
         held = unless_another_supervises(lock, _ONCE_MORE_S) if again else None
         on_ready = _say_nothing
+
+
+def _give_back(store: Store, supervisor_id: str) -> None:
+    """Give back the tasks that a superseded supervisor still holds; its runners have ended."""
+    with contextlib.suppress(StoreError):
+        own = [each.worker_id for each in store.workers() if each.supervisor_id == supervisor_id]
+        store.lose(workers=own)
+        store.remove_workers(supervisor_id)
 
 
 def _say_nothing(supervisor_id: str) -> None: ...
