@@ -12,7 +12,8 @@ from .clock import Clock
 from .config import Settings
 from .errors import InvalidRequest
 from .estimate import Estimator, hint
-from .task import Answer, NewTask, Resources, new_task_id
+from .task import Answer, NewTask, Resources
+from .task_ids import new_task_id
 from .task_request import (
     MAX_KEY_CHARS,
     TaskRequest,

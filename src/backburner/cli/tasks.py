@@ -97,7 +97,7 @@ def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
         ("queue", queue),
         ("priority", task.priority or None),
         ("tags", ", ".join(task.tags) or None),
-        ("attempt", f"{task.attempt} of at most {task.max_attempts}" if task.attempt else None),
+        ("attempt", f"{task.tries} of at most {task.max_attempts}" if task.tries else None),
         ("worker", task.worker_id),
         ("submitted", moment(task.submitted_at)),
         ("started", moment(task.started_at)),

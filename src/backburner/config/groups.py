@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -42,13 +43,19 @@ class Queue:
 IO_QUEUE = "io"
 
 
+def has_gpu() -> bool:
+    """Return whether this host has a GPU for computing: one of NVIDIA or AMD, or that of Windows in WSL."""
+    devices = ("nvidia[0-9]*", "kfd", "dxg")
+    return any(True for name in devices for _ in Path("/dev").glob(name))
+
+
 def default_queues() -> dict[str, Queue]:
     cpus = os.cpu_count() or 1
     return {
         "cpu_small": Queue(workers=max(2, cpus)),
         "cpu_standard": Queue(workers=max(2, cpus)),
         "cpu_heavy": Queue(workers=1),
-        "gpu_small": Queue(workers=1),
+        "gpu_small": Queue(workers=1 if has_gpu() else 0),
         IO_QUEUE: Queue(workers=64),
     }
 

@@ -32,8 +32,8 @@ from ..task import (
     Task,
     TaskHead,
     Worker,
-    ids_that_begin,
 )
+from ..task_ids import ids_that_begin
 from ..watch import Watch
 from . import (
     keeping,

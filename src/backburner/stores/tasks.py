@@ -15,7 +15,8 @@ from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueF
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import TaskQuery
 from ..submission import Submission, as_submitted
-from ..task import NewTask, Task, TaskError, TaskHead, first_task_id, ids_that_begin, time_of_id
+from ..task import NewTask, Task, TaskError, TaskHead
+from ..task_ids import first_task_id, ids_that_begin, time_of_id
 from . import deliveries, limiting, rows
 from .transaction import Answer, Row, Transaction
 

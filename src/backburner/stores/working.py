@@ -162,6 +162,7 @@ def _lease(tx: Transaction, row: Row, worker: str) -> Lease:
             "progress_json": None,
             "changed_at": tx.now,
             "ready_at": None,
+            "error_json": None,
         }
     )
     if attempt == 1:

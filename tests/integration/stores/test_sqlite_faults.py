@@ -347,7 +347,8 @@ _SUBMITTER = """
 import os, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from backburner.stores import open_store
-from backburner.task import NewTask, new_task_id
+from backburner.task import NewTask
+from backburner.task_ids import new_task_id
 from tests.integration.stores.small_disks import small_disk_in
 
 store = open_store(sys.argv[1])

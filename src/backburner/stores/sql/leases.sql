@@ -26,8 +26,9 @@ FROM walk WHERE walk.share IS NOT NULL;
 SELECT share, count(*) AS leased FROM tasks WHERE state IN ({leased}) AND queue = :queue GROUP BY share;
 
 -- name: lease_task
+-- The error of the attempt before stays with that attempt.
 UPDATE tasks SET state = :state, attempt = :attempt, worker_id = :worker_id, updated_at = :now, ready_at = NULL,
-                 timeout_at = NULL
+                 timeout_at = NULL, error_json = NULL
 WHERE seq = :seq;
 
 -- name: insert_attempt
