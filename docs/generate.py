@@ -69,8 +69,8 @@ Settings whose names end in `_s` are times: seconds, or text such as `30s`, `5m`
 
 A queue is a resource class: a number of workers on this host, and a cap on how many tasks may wait
 in it. There are `cpu_small` and `cpu_standard` (a worker for each CPU, and at least two), `cpu_heavy` and
-`gpu_small` (one) and `io` (64, for [tools that wait](tools.md#tools-that-wait)); what you give is put over
-them. In `backburner.toml`:
+`gpu_small` (one each; on a host without a GPU, `gpu_small` has none) and `io` (64, for
+[tools that wait](tools.md#tools-that-wait)); what you give is put over them. In `backburner.toml`:
 
 ```toml
 [queues.cpu_heavy]

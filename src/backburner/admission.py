@@ -12,7 +12,8 @@ from .clock import Clock
 from .config import Settings
 from .errors import InvalidRequest
 from .estimate import Estimator, hint
-from .task import Answer, NewTask, Resources, new_task_id
+from .task import Answer, NewTask, Resources
+from .task_ids import new_task_id
 from .task_request import (
     MAX_KEY_CHARS,
     TaskRequest,
@@ -69,7 +70,6 @@ class Admission:
             inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
             queue=check_queue(request.queue or spec.queue_in(settings), settings.queues),
             submitted_at=now,
-            expires_at=now + int(ttl_s * 1000),
             ttl_s=ttl_s,
             priority=check_priority(request.priority),
             tags=check_tags(request.tags),

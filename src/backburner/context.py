@@ -115,7 +115,7 @@ class TaskContext:
                 percent = 100.0 * current / total
         if percent is not None:
             before = self._percent or 0.0
-            self._percent = min(percent, 100.0) if percent > before else before  # also for NaN
+            self._percent = round(min(percent, 100.0), 2) if percent > before else before  # also for NaN
         self._channel.progress(
             {
                 "percent": self._percent,

@@ -22,6 +22,10 @@ Estimate = float | Callable[[Mapping[str, Any]], float] | None
 _ENOUGH_IN_BUCKET = 5
 _QUANTILE = 75
 _REMEMBER_S = 0.5
+#: No estimate that is told is shorter.
+_LEAST_S = 1.0
+#: How long a client that knows nothing of a tool waits at least before it looks again.
+_UNKNOWN_POLL_MS = 2000
 #: What is only good for a guess may be older.
 _REMEMBER_FOR_GUESS_S = 5.0
 
@@ -118,11 +122,14 @@ class Estimator:
         return self._experience(tool_name, _REMEMBER_S).estimate(inputs_bytes, hint_s)
 
     def expected(self, task: Task) -> ExpectedRuntime:
-        """What to tell of a task: what was known when it was submitted, else a guess. Never fails."""
+        """What to tell of a task: what was known when it was submitted, else a guess. Never fails.
+
+        It is at least a second: less says nothing to people, and queueing alone can take as long.
+        """
         if task.estimate_s is None:
             return self._guess(task.tool_name)
         source = EstimateSource.LEARNED if task.hint_s is None else EstimateSource.AUTHOR
-        return ExpectedRuntime(task.estimate_s, source)
+        return ExpectedRuntime(max(_LEAST_S, task.estimate_s), source)
 
     def _guess(self, tool_name: str) -> ExpectedRuntime:
         others = [name for name in self._tool_names() if name != tool_name]
@@ -131,7 +138,9 @@ class Estimator:
         except StoreError:
             return self._default
         typical = [seconds for seconds in known if seconds is not None]
-        return ExpectedRuntime(median(typical), EstimateSource.OTHER_TOOLS) if typical else self._default
+        if not typical:
+            return self._default
+        return ExpectedRuntime(max(_LEAST_S, median(typical)), EstimateSource.OTHER_TOOLS)
 
     def _experience(self, tool_name: str, remember_s: float) -> Experience:
         now = time.monotonic()
@@ -163,3 +172,9 @@ def poll_after_ms(left_s: float | None, elapsed_s: float) -> int:
     if left_s is None:
         left_s = elapsed_s
     return int(min(max(left_s * 1000 / 8, 50), 10_000))
+
+
+def advised_poll_ms(task: Task, poll_ms: int) -> int:
+    """When a model should look again, which costs it a turn: not soon while nothing is known of the task."""
+    is_unknown = task.estimate_s is None and (task.progress is None or not task.progress.percent)
+    return max(poll_ms, _UNKNOWN_POLL_MS) if is_unknown else poll_ms

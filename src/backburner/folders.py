@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from .task import is_task_id
+from .task_ids import is_task_id
 
 
 def tasks_folder(data_dir: Path) -> Path:

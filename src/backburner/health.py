@@ -75,8 +75,7 @@ def troubles(store: Store, settings: Settings, data_dir: Path) -> Iterator[Troub
     if supervision.trouble is not None:
         yield supervision.trouble
     try:
-        if supervision.standing.is_well:  # one that is stopped may keep every writer waiting
-            store.check_writable()
+        store.check_writable()
     except StoreError:
         yield Trouble.UNWRITABLE
     if not news_can_come(store):
@@ -106,12 +105,10 @@ def supervision_of(store: Store, settings: Settings, data_dir: Path) -> Supervis
             return Supervision(standing, live, Trouble.NOBODY_WORKS if wanted else None)
         case "stopped":
             return Supervision(standing, live, Trouble.STOPPED)
-        case "silent":
-            return Supervision(standing, live, Trouble.SILENT)
     refused = complaint_of(data_dir, standing.supervisor_id)
     if refused is not None:
         return Supervision(standing, live, Trouble.REFUSED, refused)
-    return Supervision(standing, live)
+    return Supervision(standing, live, Trouble.SILENT if standing.state == "silent" else None)
 
 
 def _live(store: Store, settings: Settings, data_dir: Path, standing: Standing) -> list[Worker]:

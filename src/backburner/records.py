@@ -50,13 +50,14 @@ def _field(name: str, value: Any) -> Any:
 
 def status_record(status: TaskStatus) -> dict[str, Any]:
     """A task and what is computed about it."""
-    shown: dict[str, Any] = record(status.task)
+    shown: dict[str, Any] = {**record(status.task), "attempt": status.task.tries}
+    del shown["unstarted"]
     if shown["progress"] is not None:
         shown["progress"]["eta_s"] = status.eta_s
     shown["position"] = status.position
     shown |= _estimate(status)
     shown["eta_s"] = status.eta_s
-    shown["poll_after_ms"] = None if status.task.finished else status.poll_after_ms
+    shown["poll_after_ms"] = None if status.task.finished else status.advised_poll_ms
     shown["questions"] = [
         {
             "key": one.key,
@@ -78,7 +79,7 @@ def submission_record(status: TaskStatus) -> dict[str, Any]:
         "queue": task.queue,
         "position": status.position,
         "submitted_at": iso(task.submitted_at),
-        "poll_after_ms": status.poll_after_ms,
+        "poll_after_ms": status.advised_poll_ms,
         "created": status.created,
         **_estimate(status),
     }

@@ -18,7 +18,7 @@ from .changes import Changes
 from .clock import Clock, SystemClock
 from .config import Settings
 from .errors import NotFinished, StoreError, TaskNotFound
-from .estimate import Estimator, ExpectedRuntime, eta_s, poll_after_ms
+from .estimate import Estimator, ExpectedRuntime, advised_poll_ms, eta_s, poll_after_ms
 from .lifecycle import TERMINAL, State
 from .store import Store, TaskQuery
 from .submission import Submission
@@ -66,6 +66,11 @@ class TaskStatus:
     questions: Sequence[InputRequest] = ()  # the open ones
     created: bool = False
     joined: bool = False  # it is the task of a call that was made before
+
+    @property
+    def advised_poll_ms(self) -> int:
+        """`poll_after_ms` for models and people; programs may look sooner."""
+        return advised_poll_ms(self.task, self.poll_after_ms)
 
     @property
     def task_id(self) -> str:
@@ -362,7 +367,8 @@ class TaskService:
             asked = self.store.input_requests(task.task_id)
             questions = tuple(q for q in asked if q.answered_at is None and q.attempt == task.attempt)
         estimate, poll_ms = self._estimator.expected(task), poll_after_ms(left_s, elapsed_s)
-        return TaskStatus(task, position, estimate, left_s, poll_ms, questions, created)
+        shown_s = None if left_s is None else round(left_s, 1)
+        return TaskStatus(task, position, estimate, shown_s, poll_ms, questions, created)
 
     def close(self) -> None:
         """Stop listening. The store is its opener's to close."""

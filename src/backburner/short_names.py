@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .errors import AmbiguousOwner, AmbiguousTask, TaskNotFound
-from .task import beginning_of_id, is_task_id
+from .task_ids import beginning_of_id, is_task_id
 
 if TYPE_CHECKING:
     from .store import Store

@@ -327,7 +327,14 @@ class Store(KeepsHouse, CallStore, HandOutStore, LookingStore, Outbox, KeepsTime
         ...
 
     def check_writable(self) -> None:
-        """Write what changes nothing, so that it shows whether a write is possible; it is not synced."""
+        """Write what changes nothing, so that it shows whether a write is possible; it is not synced.
+
+        Raises StoreBusy within seconds while another process keeps the store locked.
+        """
+        ...
+
+    def wait_for_writers(self, seconds: float) -> None:
+        """Set how long a write waits for another process of this host before it raises StoreBusy."""
         ...
 
     def size(self) -> StoreSize: ...

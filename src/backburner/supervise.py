@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -23,6 +24,7 @@ from .engines.local.succession import RETIRE, Tenure, unless_another_supervises
 from .engines.local.supervisor import Supervisor
 from .engines.local.supervisor_lock import SupervisorLock
 from .engines.local.work_source import AllQueues, OneTask, work_is_left
+from .errors import StoreError
 from .folders import tasks_folder
 from .log_lines import set_up
 from .store import Store
@@ -58,6 +60,7 @@ def supervise(
     For `warm` see Supervisor.run.
     """
     signal.signal(RETIRE, signal.SIG_IGN)  # who finds our name in the lock may ask before the loop can hear
+    store.wait_for_writers(settings.supervisor.heartbeat_s)
     lock = SupervisorLock(data_dir)
     held: int | None = lock_fd
     while held is not None:
@@ -73,12 +76,22 @@ def supervise(
             supervisor = Supervisor(store, settings, data_dir, supervisor_id, source, watch)
             upkeep = _upkeep(supervisor_id, store, settings, data_dir)
             was_idle = supervisor.run(upkeep, warm=warm, on_ready=partial(on_ready, supervisor_id))
+            if tenure.is_lost:
+                _give_back(store, supervisor_id)
         finally:
             tenure.end()
         # Work that came in at the very end would find nobody: look once more without the lock.
         again = was_idle and work_is_left(store, settings, held=False)
         held = unless_another_supervises(lock, _ONCE_MORE_S) if again else None
         on_ready = _say_nothing
+
+
+def _give_back(store: Store, supervisor_id: str) -> None:
+    """Give back the tasks that a superseded supervisor still holds; its runners have ended."""
+    with contextlib.suppress(StoreError):
+        own = [each.worker_id for each in store.workers() if each.supervisor_id == supervisor_id]
+        store.lose(workers=own)
+        store.remove_workers(supervisor_id)
 
 
 def _say_nothing(supervisor_id: str) -> None: ...
@@ -142,7 +155,8 @@ def main() -> None:
     set_up(settings.log)
 
     def say_ready(supervisor_id: str) -> None:
-        os.write(1, b"ready\n")
+        with contextlib.suppress(BrokenPipeError):  # the starter is gone; its tasks are not
+            os.write(1, b"ready\n")
         os.dup2(2, 1)
 
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)

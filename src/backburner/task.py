@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -24,57 +21,6 @@ Isolation = Literal["warm", "fresh", "spawn"]
 ResultKind = Literal["value", "call_tool_result"]
 #: What the client did with a question.
 Action = Literal["accept", "decline", "cancel"]
-
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U; sorts by value
-_CROCKFORD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", _ALPHABET.encode())
-_TIME_CHARS, _RANDOM_CHARS = 10, 26
-_RANDOM_BITS = 5 * _RANDOM_CHARS
-_LAST_MS = 2 ** (5 * _TIME_CHARS) - 1
-_ID_BYTES = 25  # base 32 turns five bytes into eight characters, so four characters are spare
-_SPARE_BITS = 20
-_TASK_ID = re.compile(rf"tsk_[{_ALPHABET}]{{{_TIME_CHARS + _RANDOM_CHARS}}}")
-_BEGINNING = re.compile(rf"(?:tsk_)?([{_ALPHABET}]{{1,{_TIME_CHARS + _RANDOM_CHARS}}})", re.IGNORECASE)
-
-
-def new_task_id(now_ms: int) -> str:
-    """`tsk_`, the time (so that ids sort by age) and 130 random bits (so that they cannot be guessed)."""
-    return _task_id(now_ms, secrets.randbits(_RANDOM_BITS))
-
-
-def first_task_id(now_ms: int) -> str:
-    """What no id of a task of that time, or of a later one, sorts before."""
-    return _task_id(min(max(0, now_ms), _LAST_MS), 0)
-
-
-def _task_id(ms: int, chance: int) -> str:
-    number = (ms << _RANDOM_BITS | chance) << _SPARE_BITS
-    chars = base64.b32encode(number.to_bytes(_ID_BYTES, "big"))[: _TIME_CHARS + _RANDOM_CHARS]
-    return "tsk_" + chars.translate(_CROCKFORD).decode()
-
-
-def ids_that_begin(text: str) -> tuple[str, str]:
-    """The first and the last that a task id which begins so can be."""
-    chars = len("tsk_") + _TIME_CHARS + _RANDOM_CHARS
-    return text.ljust(chars, _ALPHABET[0]), text.ljust(chars, _ALPHABET[-1])
-
-
-def time_of_id(task_id: str) -> int:
-    """When a task was made, by the clock of its maker, in milliseconds."""
-    ms = 0
-    for char in task_id.removeprefix("tsk_")[:_TIME_CHARS]:
-        ms = ms * len(_ALPHABET) + _ALPHABET.index(char)
-    return ms
-
-
-def is_task_id(text: str) -> bool:
-    """Whether `text` has the form of a task id; says nothing about such a task being there."""
-    return _TASK_ID.fullmatch(text) is not None
-
-
-def beginning_of_id(text: str) -> str | None:
-    """What ids begin with for which `text` is short: in capitals, `tsk_` put before it. None if none can."""
-    found = _BEGINNING.fullmatch(text.removesuffix("…"))  # as a narrow list may show it
-    return None if found is None else f"tsk_{found[1].upper()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +153,6 @@ class NewTask:
     inputs_hash: str
     queue: str
     submitted_at: int
-    expires_at: int | None
     target: str = ""
     launch: str = ""
     ttl_s: float | None = None
@@ -233,13 +178,21 @@ class NewTask:
     webhooks_json: str | None = None
     handed_to: str = ""
 
+    @property
+    def expires_at(self) -> int | None:
+        """When the task expires if it does not start before; None without a time to live."""
+        return None if self.ttl_s is None else self.submitted_at + int(self.ttl_s * 1000)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One durable tool call, as the store has it. Times are milliseconds since the epoch.
 
     `inputs` and `result` are None in lists, where they are not loaded. `waits_for` is a sentence that says
-    which limit holds a queued task. See NewTask for what its caller and its tool said.
+    which limit holds a queued task. `expires_at` is `ttl_s` after submission before the first start, None
+    while the task runs, and `ttl_s` after its end or the end of its last attempt from then on.
+    `attempt` counts leases, of which `unstarted` were handed back before the tool began.
+    See NewTask for what its caller and its tool said.
     """
 
     seq: int
@@ -254,6 +207,7 @@ class Task:
     target: str = ""
     launch: str = ""
     attempt: int = 0
+    unstarted: int = 0
     failures: int = 0
     max_attempts: int = 1
     retry: Retry = NO_RETRY
@@ -291,6 +245,16 @@ class Task:
     @property
     def finished(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def tries(self) -> int:
+        """The number of the attempt, as it is shown: without leases that were handed back unstarted."""
+        return self.attempt - self.unstarted
+
+    @property
+    def retention_ms(self) -> int | None:
+        """Milliseconds from submission to expiry; None where there is no expiry, as while the task runs."""
+        return None if self.expires_at is None else self.expires_at - self.submitted_at
 
 
 @dataclass(frozen=True, slots=True)

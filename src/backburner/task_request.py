@@ -15,7 +15,8 @@ from typing import Any, TypedDict
 from . import json_text
 from .errors import InvalidCursor, InvalidRequest, OverLimit, TaskNotFound, TooLarge, UnknownQueue
 from .lifecycle import State
-from .task import LOCAL_OWNER, Answer, Caller, Resources, beginning_of_id, is_task_id
+from .task import LOCAL_OWNER, Answer, Caller, Resources
+from .task_ids import beginning_of_id, is_task_id
 from .times import LONGEST_S
 
 MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000

@@ -39,7 +39,9 @@ Whole = Annotated[
 Queue = Annotated[str | None, typer.Option(metavar="NAME", help="Another queue than the tool's own")]
 Priority = Annotated[int, typer.Option(help="-1000 to 1000; the highest goes first")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; may be repeated")]
-Ttl = Annotated[str | None, typer.Option(metavar="TIME", help="How long the task is kept, such as 12h or 7d")]
+Ttl = Annotated[
+    str | None, typer.Option(metavar="TIME", help="How long it is kept after its end, such as 12h or 7d")
+]
 MaxRuntime = Annotated[
     str | None, typer.Option(metavar="TIME", help="How long the task may run, such as 30m")
 ]

@@ -14,7 +14,7 @@ from typing import Literal
 
 import typer
 
-from ..engines.local import Standing
+from ..engines.local import Standing, linux
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
@@ -130,6 +130,11 @@ def _store_advice(error: StoreError) -> str:
         StoreCorrupt: "Stop all workers, keep a copy, and restore a backup, or try: sqlite3 FILE .recover",
         StoreTooNew: "Upgrade Backburner on this host: pip install -U backburner",
     }
+    pid = error.details.get("pid")
+    if isinstance(error, StoreBusy) and pid is not None:
+        if linux.is_stopped(pid):
+            return f"A signal has stopped process {pid}. Let it go on: kill -CONT {pid}"
+        return f"Wait for process {pid}, or end it: kill {pid}. Running tasks go on meanwhile."
     return advice.get(type(error), "Check the URL.")
 
 
@@ -169,8 +174,7 @@ def _store(place: Place) -> Iterator[Finding]:
         yield Finding("store", "warning", message, advice)
     else:
         yield Finding("store", "ok", message)
-    if supervision(place).standing.is_well:  # one that is stopped may keep every writer waiting
-        place.store.check_writable()
+    place.store.check_writable()
 
 
 def _permissions(place: Place) -> Iterator[Finding]:

@@ -164,8 +164,8 @@ def _details(status: TaskStatus) -> list[str]:
         parts.append(f"about {span(status.eta_s)} left")
     if progress is not None and progress.message:
         parts.append(progress.message)
-    if task.attempt > 1:
-        parts.append(f"attempt {task.attempt}")
+    if task.tries > 1:
+        parts.append(f"attempt {task.tries}")
     return parts
 
 

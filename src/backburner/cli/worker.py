@@ -112,7 +112,7 @@ def _only(settings: Settings, wanted: Sequence[str]) -> Settings:
             raise typer.BadParameter(f"there is no queue {printable(name)}; known: {', '.join(queues)}")
         if count and not count.isdigit():
             raise typer.BadParameter(f"{printable(text)} is not NAME=WORKERS")
-        workers = int(count) if count else settings.queues[name].workers
+        workers = int(count) if count else settings.queues[name].workers or 1
         queues[name] = dataclasses.replace(queues[name], workers=workers)
     return dataclasses.replace(settings, queues=queues)
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -42,13 +43,19 @@ class Queue:
 IO_QUEUE = "io"
 
 
+def has_gpu() -> bool:
+    """Return whether this host has a GPU for computing: one of NVIDIA or AMD, or that of Windows in WSL."""
+    devices = ("nvidia[0-9]*", "kfd", "dxg")
+    return any(True for name in devices for _ in Path("/dev").glob(name))
+
+
 def default_queues() -> dict[str, Queue]:
     cpus = os.cpu_count() or 1
     return {
         "cpu_small": Queue(workers=max(2, cpus)),
         "cpu_standard": Queue(workers=max(2, cpus)),
         "cpu_heavy": Queue(workers=1),
-        "gpu_small": Queue(workers=1),
+        "gpu_small": Queue(workers=1 if has_gpu() else 0),
         IO_QUEUE: Queue(workers=64),
     }
 
@@ -76,7 +83,7 @@ class SqliteSettings:
 class RetentionSettings:
     """How long tasks and their logs are kept."""
 
-    ttl_s: float = setting(7 * 86400.0, "How long a task is kept after its submission, when nobody says")
+    ttl_s: float = setting(7 * 86400.0, "How long a task is kept after its end")
     max_ttl_s: float = setting(90 * 86400.0, "The longest time to live that a caller may ask for")
     purge_after_s: float = setting(86400.0, "How long an expired task's bare record is kept")
     pack_logs_after_s: float = setting(3600.0, "When the last lines of a finished task's log are compressed")

@@ -96,9 +96,9 @@ class Scale:
         if value <= self._told:
             value = self._told + _HAIR * max(1, self._told)
         self._told, self._last = value, update
-        extra: dict[str, Any] = {} if update.part is None else {"percentage": 100 * update.part}
-        if update.percentage is not None:
-            extra["percentage"] = update.percentage
+        extra: dict[str, Any] = {}
+        if update.part is not None and self._total is not None:
+            extra["percentage"] = min(100.0, round(100 * value / self._total, 2))
         if update.context:
             extra["context"] = dict(update.context)
         shown = {"progressToken": token, "progress": value, **extra, "_meta": extra}
@@ -112,7 +112,7 @@ class Scale:
             self._total = total if total is not None and total > 0 else 1
         if current is not None and (self._total is None or total == self._total):
             return current
-        return self._told if update.part is None else update.part * (self._total or 1)
+        return self._told if update.part is None else round(update.part * (self._total or 1), 6)
 
 
 @dataclass(frozen=True, slots=True)

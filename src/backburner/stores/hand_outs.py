@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ..hand_out import HandOut
 from ..lifecycle import State
 from ..task import Task
-from . import rows, working
+from . import claims, rows
 from .rows import by_name
 from .transaction import Transaction
 
@@ -20,7 +20,7 @@ def begin(
     but_not: Collection[str],
     limit: int,
 ) -> list[Task]:
-    working.make_ready(tx, tx.one("next_ready_at"))
+    claims.make_ready(tx, tx.one("next_ready_at"))
     most = limit + len(but_not)
     looks = [
         tx.ask("to_hand_out", queue=queue, task_id=task_id, limit=most, now=tx.now)

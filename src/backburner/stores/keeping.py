@@ -9,7 +9,7 @@ from ..lifecycle import LEASED, TERMINAL, Signal, State, next_state
 from ..limits import MINUTE_MS, Limits
 from ..reports import Outcome, TimedOut
 from ..task import TaskError
-from . import deliveries, task_logs, tasks, working
+from . import claims, deliveries, task_logs, tasks
 from .limiting import Room, has_left
 from .rows import by_name, launch_of
 from .transaction import Row, Transaction
@@ -36,9 +36,9 @@ def lose(tx: Transaction, silent: Sequence[HeldLease], workers: Sequence[str]) -
 
 def make_ready(tx: Transaction) -> list[str]:
     """As a claim does it; and here what a clock that was set back would keep waiting is looked for, too."""
-    ready = working.make_ready(tx, tx.one("next_ready_at"))
+    ready = claims.make_ready(tx, tx.one("next_ready_at"))
     stuck = tx.all("make_ready_what_is_of_another_clock", now=tx.now, later=tx.now + _CLOCK_WAS_SET_BACK_MS)
-    return [*ready, *working.in_line(tx, stuck)]
+    return [*ready, *claims.in_line(tx, stuck)]
 
 
 def look_at_limits(tx: Transaction, limits: Limits) -> None:

@@ -169,6 +169,7 @@ def task(row: Row) -> Task:
         submitted_at=row["submitted_at"],
         updated_at=row["changed_at"],
         attempt=row["attempt"],
+        unstarted=row.get("unstarted", 0),
         failures=row["failures"],
         max_attempts=row["max_attempts"],
         retry=retry(row["retry_json"]),

@@ -32,10 +32,11 @@ from ..task import (
     Task,
     TaskHead,
     Worker,
-    ids_that_begin,
 )
+from ..task_ids import ids_that_begin
 from ..watch import Watch
 from . import (
+    claims,
     keeping,
     rows,
     task_logs,
@@ -175,10 +176,10 @@ class SqlStore(SqlBeside):
         fair: bool = False,
         limits: Limits = NO_LIMITS,
     ) -> list[Lease]:
-        return self._write(lambda tx: working.claim(tx, queues, workers, fair, limits), durable=False)
+        return self._write(lambda tx: claims.claim(tx, queues, workers, fair, limits), durable=False)
 
     def claim_task(self, task_id: str, worker: str, limits: Limits | None = NO_LIMITS) -> Lease | None:
-        return self._write(lambda tx: working.claim_task(tx, task_id, worker, limits))
+        return self._write(lambda tx: claims.claim_task(tx, task_id, worker, limits))
 
     def report(self, lease: Lease, *changes: Change) -> None:
         self._write(lambda tx: working.report(tx, lease, changes))
@@ -235,7 +236,7 @@ class SqlStore(SqlBeside):
         self._write(lambda tx: keeping.look_at_limits(tx, limits), durable=False)
 
     def ready_in_ms(self) -> int | None:
-        return self._read(lambda tx: working.in_ms(tx, tx.one("next_ready_at")))
+        return self._read(lambda tx: claims.in_ms(tx, tx.one("next_ready_at")))
 
     def time_out(self, overdue: Sequence[HeldLease]) -> list[str]:
         return self._write(lambda tx: keeping.time_out(tx, overdue))
@@ -256,6 +257,8 @@ class SqlStore(SqlBeside):
         return self._write(lambda tx: keeping.forget_runtimes(tx, keep))
 
     # -- the store itself
+
+    def wait_for_writers(self, seconds: float) -> None: ...
 
     def check_writable(self) -> None:
         self._write(lambda tx: tx.run("rewrite_secret"), durable=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import sqlite3
@@ -18,7 +17,6 @@ from urllib.parse import unquote
 from ..clock import Clock, SystemClock
 from ..errors import (
     ConfigError,
-    StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreGone,
@@ -35,13 +33,13 @@ from .sqlite_errors import from_sqlite, from_system
 from .statements import migrations, statements
 from .transaction import UNFIT, GroupCommit, Job, Transaction, run_jobs
 from .watches import SocketFolder, polling_watch
+from .write_lock import WAIT_S, WriteLock
 
 T = TypeVar("T")
 
 #: URLs of a store that is made when it is opened, and gone when it is closed.
 TEMPORARY = ("sqlite://", "sqlite:")
 
-_BUSY_TIMEOUT_S = 10
 _CHECK_S = 2
 _WAL_PAUSE_S = 0.01
 
@@ -67,7 +65,6 @@ class SqliteStore(SqlStore):
         self._durable = synchronous == "full"
         self._statements = statements("sqlite")
         self._closed = False
-        self._lock_fd = -1
         try:
             self._open()
         except sqlite3.Error as error:
@@ -88,7 +85,7 @@ class SqliteStore(SqlStore):
             # closing it would take away the locks of every other connection of this process.
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            self._lock_fd = os.open(folder / "write.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._write_lock = WriteLock(folder / "write.lock", self.url)
         except OSError as error:
             raise from_system(self.url, error) from error
         self._readers: deque[sqlite3.Connection] = deque()
@@ -104,7 +101,7 @@ class SqliteStore(SqlStore):
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self.path,
-            timeout=_BUSY_TIMEOUT_S,
+            timeout=WAIT_S,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
@@ -128,7 +125,7 @@ class SqliteStore(SqlStore):
 
     def _refuse_strangers(self) -> None:
         """Look at a file before anything in it is changed, even its journal mode."""
-        with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S)) as connection:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=WAIT_S)) as connection:
             connection.execute("BEGIN")  # its version and its tables, as of one moment
             self._version_of(connection)
 
@@ -231,27 +228,13 @@ class SqliteStore(SqlStore):
             return None
         return found.st_dev, found.st_ino
 
-    @contextlib.contextmanager
-    def _write_lock(self) -> Iterator[None]:
-        """Wait for the other processes' writes. SQLite itself would sleep for milliseconds."""
-        fcntl.flock(self._lock_fd, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+    def wait_for_writers(self, seconds: float) -> None:
+        self._write_lock.wait_s = seconds
+        self._writer.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def check_writable(self) -> None:
-        """Raises StoreBusy soon where a process has the lock and does not go on: it may be stopped."""
-        deadline = time.monotonic() + _CHECK_S
-        with (files_folder(self.path) / "write.lock").open() as lock:  # not that of our own writers
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > deadline:
-                        raise StoreBusy(store=self.url, reason=f"its write lock, for {_CHECK_S} s") from error
-                    time.sleep(0.01)
+        with self._telling_errors():
+            self._write_lock.check(_CHECK_S)
         super().check_writable()
 
     def follow_clock(self) -> None:
@@ -315,8 +298,8 @@ class SqliteStore(SqlStore):
                 self._readers.pop().close()
         if hasattr(self, "_sockets"):
             self._sockets.close()
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
+        if hasattr(self, "_write_lock"):
+            self._write_lock.close()
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -348,7 +331,7 @@ def wake_folder(path: Path) -> Path:
 
 def _use_wal(connection: sqlite3.Connection, *, new: bool) -> None:
     """In a new file it is a change of the file, for which SQLite does not wait while others open it too."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    deadline = time.monotonic() + WAIT_S
     while True:
         try:
             if new:

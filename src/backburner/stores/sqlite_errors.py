@@ -24,6 +24,7 @@ from ..errors import (
     StoreUnavailable,
 )
 from .transaction import UNFIT
+from .write_lock import sqlite_writer
 
 _KINDS: tuple[tuple[tuple[str, ...], type[StoreError]], ...] = (
     (("SQLITE_FULL",), StoreFull),
@@ -58,6 +59,8 @@ def from_sqlite(url: str, path: Path, error: Exception) -> StoreError:
         if name.startswith(names):
             if kind in (StoreReadOnly, StoreBroken):
                 return _looked_at(url, path) or kind(store=url, reason=str(error))
+            if kind is StoreBusy and (pid := sqlite_writer(path)) is not None:
+                return StoreBusy(store=url, reason=f"{error}; process {pid} is writing to it", pid=pid)
             return kind(store=url, reason=str(error))
     if str(error).startswith("no such table"):  # a store has all its tables from the first moment on
         return StoreCorrupt(store=url, reason=str(error))

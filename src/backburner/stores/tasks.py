@@ -15,7 +15,8 @@ from ..errors import BackburnerError, IdempotencyConflict, NotAllowedNow, QueueF
 from ..lifecycle import TERMINAL, Signal, State, next_state
 from ..store import TaskQuery
 from ..submission import Submission, as_submitted
-from ..task import NewTask, Task, TaskError, TaskHead, first_task_id, ids_that_begin, time_of_id
+from ..task import NewTask, Task, TaskError, TaskHead
+from ..task_ids import first_task_id, ids_that_begin, time_of_id
 from . import deliveries, limiting, rows
 from .transaction import Answer, Row, Transaction
 
@@ -117,12 +118,8 @@ def instead(tx: Transaction, begun: Begun) -> Submission | IdempotencyConflict:
 
 def _by_the_clock_of(tx: Transaction, new: NewTask) -> NewTask:
     """The task as if it had been made by the store's clock: it lives as long as it was meant to."""
-    later = tx.now - new.submitted_at
-    if abs(later) <= _CLOCKS_AGREE_MS:
-        return new
-    return replace(
-        new, submitted_at=tx.now, expires_at=None if new.expires_at is None else new.expires_at + later
-    )
+    agrees = abs(tx.now - new.submitted_at) <= _CLOCKS_AGREE_MS
+    return new if agrees else replace(new, submitted_at=tx.now)
 
 
 def _same_submission(tx: Transaction, new: NewTask) -> Submission | IdempotencyConflict | None:
@@ -333,7 +330,14 @@ def retry(tx: Transaction, task_id: str, owner: str | None) -> Task:
     if after is None or before not in TERMINAL:
         raise NotAllowedNow(task_id=task_id, state=before, signal="be retried")
     tx.run(
-        "requeue_task", task_id=task_id, state=after, now=tx.now, ready_at=None, failures=0, error_json=None
+        "requeue_task",
+        task_id=task_id,
+        state=after,
+        now=tx.now,
+        ready_at=None,
+        failures=0,
+        error_json=None,
+        ran=True,
     )
     tx.record(task_id, row["attempt"], Signal.RETRY, before, after, None, by="caller")
     tx.topics.add(f"queue:{row['queue']}")

@@ -10,7 +10,7 @@ from ..lifecycle import Signal, State, next_state
 from ..limits import Limits
 from ..store import Lease, Turn, Wish
 from ..submission import Submission
-from . import tasks, working
+from . import claims, tasks, working
 from .transaction import Transaction
 
 _Begun = tasks.Begun | Submission | BackburnerError
@@ -57,23 +57,23 @@ def take(
             names.popleft()
     due = tx.ask("next_ready_at")
     others = {wish.queue: wish.workers for wish in wishes if wish.queue not in free}
-    looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
+    looked = {queue: claims.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     leases: dict[str, list[Lease]] = {queue: [] for queue in free}
     submitted = [_kept(tx, begun[at], leases) for at in range(len(submissions))]
     next_due = due.fetchone()
-    if made_ready := working.make_ready(tx, next_due):
+    if made_ready := claims.make_ready(tx, next_due):
         next_due = tx.one("next_ready_at")
     if made_ready or counted:
         tx.flush()  # what new tasks are under
-        looked = {queue: working.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
+        looked = {queue: claims.look(tx, [queue], len(workers), fair) for queue, workers in others.items()}
     for queue, workers in others.items():
-        leases[queue] = working.take(tx, looked[queue], [queue], workers, fair, limits)
+        leases[queue] = claims.take(tx, looked[queue], [queue], workers, fair, limits)
     if fair:
         lost = working.report_all(tx, reports, locked)
     tx.flush()
     kept = [None if isinstance(one, BackburnerError) else one for one in submitted]
     granted = [leases[wish.queue] for wish in wishes]
-    return Turn(lost, kept, granted, frozenset(tx.topics), working.in_ms(tx, next_due))
+    return Turn(lost, kept, granted, frozenset(tx.topics), claims.in_ms(tx, next_due))
 
 
 def _take_named(tx: Transaction, reports: working.Reports, wishes: Sequence[Wish], limits: Limits) -> Turn:
@@ -81,10 +81,10 @@ def _take_named(tx: Transaction, reports: working.Reports, wishes: Sequence[Wish
     locked, due = working.lock(tx, reports), tx.ask("next_ready_at")
     looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
     lost = working.report_all(tx, reports, locked)
-    if working.make_ready(tx, due.fetchone()):
+    if claims.make_ready(tx, due.fetchone()):
         looked = [tx.ask("ready_task", task_id=wish.task_id) for wish in wishes]
     leases = [
-        working.take_named(tx, found.fetchone(), wish.workers[0], limits)
+        claims.take_named(tx, found.fetchone(), wish.workers[0], limits)
         for wish, found in zip(wishes, looked, strict=True)
     ]
     tx.flush()

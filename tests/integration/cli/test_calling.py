@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import pytest
 
+from backburner.times import from_iso
 from tests import services
 from tests.integration.cli.conftest import Lab
 
@@ -76,6 +78,23 @@ def test_submit_returns_at_once_and_the_result_can_be_waited_for(manned: Lab) ->
     assert manned.json("result", task_id, "--wait")["result"]["structure"] == "cu"
     shown = manned.json("show", task_id)
     assert (shown["tags"], shown["priority"]) == (["project:x"], 5)
+
+
+@pytest.mark.slow
+def test_a_task_that_runs_longer_than_its_time_to_live_keeps_its_result(manned: Lab) -> None:
+    gate = manned.gate()
+    submitted = manned.json("submit", "relax", "structure=cu", str(gate), "--ttl", "3s")
+    task_id = submitted["task_id"]
+    manned.wait_for_state(task_id, "running")
+    assert manned.json("show", task_id)["expires_at"] is None
+    end_of_ttl = from_iso(submitted["submitted_at"]) + 3_000
+    assert services.wait_until(lambda: time.time() * 1000 > end_of_ttl)
+    gate.open()
+    manned.wait_for_state(task_id, "succeeded")
+    manned.run("prune")
+    assert manned.json("result", task_id)["result"]["structure"] == "cu"
+    ended = manned.json("show", task_id)
+    assert from_iso(ended["expires_at"]) - from_iso(ended["completed_at"]) == 3_000
 
 
 @pytest.mark.slow

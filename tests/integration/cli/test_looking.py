@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from backburner import open_store
+from backburner.reports import Failed, HandedBack, Started
+from backburner.store import Lease, Store
+from backburner.task import TaskError
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 
@@ -41,6 +46,34 @@ def test_a_status_has_the_fields_that_get_task_status_has(manned: Lab) -> None:
     assert {"phase", "percent", "step", "step_total", "eta_s", "message"} <= shown["progress"].keys()
     assert [event["to_state"] for event in shown["events"]] == ["queued", "scheduled", "running"]
     manned.wait_for_state(task_id, "succeeded")
+
+
+def claimed(store: Store, task_id: str) -> Lease:
+    lease = store.claim_task(task_id, "w1")
+    assert lease is not None
+    return lease
+
+
+def test_a_task_that_was_handed_back_unstarted_is_shown_at_its_first_attempt(lab: Lab) -> None:
+    task_id = lab.submit("add", a=1)
+    with contextlib.closing(open_store(lab.url)) as store:
+        store.report(claimed(store, task_id), HandedBack("Its worker is busy."))
+        store.report(claimed(store, task_id), Started())
+    assert lab.json("show", task_id)["attempt"] == 1
+    assert [task["attempt"] for task in lab.json("ls")["tasks"]] == [1]
+    assert re.search(r"attempt +1 of at most", lab.run("show", task_id).stdout)
+
+
+def test_a_second_attempt_does_not_show_the_error_of_the_first(lab: Lab) -> None:
+    task_id = lab.submit("add", a=1)
+    with contextlib.closing(open_store(lab.url)) as store:
+        lease = claimed(store, task_id)
+        store.report(lease, Started(), Failed(TaskError("worker_lost", "Its worker went away.")))
+        assert lab.json("show", task_id)["error"]["type"] == "worker_lost"
+        store.report(claimed(store, task_id), Started())
+    shown = lab.json("show", task_id)
+    assert (shown["attempt"], shown["error"]) == (2, None)
+    assert [one["error"] and one["error"]["type"] for one in shown["attempts"]] == ["worker_lost", None]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+import psutil
 import pytest
 
 from backburner import __version__
@@ -46,6 +47,25 @@ def test_status_says_who_works_what_runs_and_who_waits_for_an_answer(lab: Lab, w
     answered = lab.run(*question["command"].split()[1:], "element=cu")
     assert answered.returncode == 0, answered.stderr
     lab.wait_for_state(asking, "succeeded")
+
+
+@pytest.mark.slow
+def test_a_supervisor_goes_on_when_its_server_is_killed_before_it_is_ready(lab: Lab) -> None:
+    task_id = lab.submit("add", a=1)
+    server = lab.start("serve", "--http", f"127.0.0.1:{services.free_port()}", "--allow-anonymous")
+
+    def has_begun(process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            return "backburner.supervise" in process.cmdline()
+        return False
+
+    try:
+        assert services.wait_until(lambda: any(map(has_begun, psutil.Process(server.pid).children())))
+    finally:
+        server.kill()
+        server.communicate(timeout=30)
+    lab.wait_for_state(task_id, "succeeded")
+    assert services.wait_until(lambda: nobody_works(lab))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import random
 import signal
 import sqlite3
@@ -154,19 +155,19 @@ def test_doctor_sees_a_supervisor_that_is_stopped(lab: Lab, worker: Worker) -> N
 
 
 @pytest.mark.slow
-def test_doctor_sees_a_supervisor_whose_heartbeats_do_not_arrive(lab: Lab) -> None:
+def test_doctor_names_the_process_that_keeps_the_store_locked(lab: Lab) -> None:
     lab.environment.update(QUICK)
     worker = Worker(lab)
-    words = f"pid {worker.process.pid} holds the lock, but its heartbeats have not arrived for"
 
-    def noticed() -> bool:
-        report = json.loads(lab.run("doctor", "--json").stdout)
-        return words in findings(report, "problem").get("supervisor", "")
+    def trouble() -> dict[str, str]:
+        return findings(json.loads(lab.run("doctor", "--json").stdout), "problem")
 
     with (lab.folder / "lab.db.d" / "write.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert services.wait_until(noticed)
-    assert services.wait_until(lambda: not noticed())
+        words = f"process {os.getpid()} has held its write lock"
+        assert services.wait_until(lambda: words in trouble().get("supervisor", ""))
+        assert words in trouble()["store"]
+    assert services.wait_until(lambda: not trouble())
     worker.close()
 
 

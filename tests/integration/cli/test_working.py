@@ -10,6 +10,7 @@ import pytest
 
 from backburner import Backburner, TaskService, open_store
 from backburner.app import data_dir
+from backburner.config.groups import has_gpu
 from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
 from backburner.target import load
 from tests import services
@@ -53,6 +54,16 @@ def test_the_second_signal_hands_back_and_costs_no_try(lab: Lab) -> None:
     worker.process.send_signal(signal.SIGINT)
     assert worker.end()[0] == 0
     assert (lab.task(task_id).state, lab.task(task_id).failures) == ("queued", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(has_gpu(), reason="this host has a GPU")
+def test_without_a_gpu_a_worker_takes_the_gpu_queue_only_if_it_is_configured(lab: Lab) -> None:
+    configured = {"BACKBURNER_QUEUES": '{"gpu_small": {"workers": 1}}'}
+    for settings, takes_gpu in (({}, False), (configured, True)):
+        lab.environment.update(settings)
+        worker = Worker(lab, "--idle-exit", "200ms")
+        assert ("gpu_small" in worker.greeting, worker.end()[0]) == (takes_gpu, 0)
 
 
 @pytest.mark.slow

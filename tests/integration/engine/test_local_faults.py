@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -353,6 +354,41 @@ def test_a_tool_that_holds_the_gil_for_longer_than_a_lease_lasts_is_not_lost(sta
     assert local.run("add", a=1).state is State.SUCCEEDED
     task = local.end(holding)
     assert (task.state, task.attempt) == (State.SUCCEEDED, 1)
+
+
+def delete_data_folder(local: Local) -> None:
+    """Whatever its supervisor may put into it meanwhile."""
+    shutil.rmtree(local.app.data_dir, ignore_errors=True)
+    local.lock.path.unlink(missing_ok=True)
+
+
+def test_a_task_is_tried_again_when_the_data_folder_and_its_supervisor_are_gone(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    quick = {"heartbeat_s": 0.2, "lease_grace_s": 2.0, "idle_exit_s": 1.0}
+    local = start_local(supervisor=quick)
+    task_id = local.submit("run_until", folder=str(tmp_path))
+    local.until_state(task_id, State.RUNNING)
+    supervisor = local.supervisor()
+    delete_data_folder(local)
+    supervisor.kill()
+    local.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    (tmp_path / "go").touch()
+    assert local.end(task_id).result == 2
+
+
+def test_a_supervisor_gives_back_what_it_has_when_another_takes_its_deleted_data_folder(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    local = start_local()
+    task_id = local.submit("run_until", folder=str(tmp_path))
+    local.until_state(task_id, State.RUNNING)
+    first = local.supervisor()
+    delete_data_folder(local)
+    local.until(task_id, lambda task: task.attempt == 2 and task.state is State.RUNNING)
+    assert local.supervisor() != first
+    (tmp_path / "go").touch()
+    assert local.end(task_id).result == 2
 
 
 def test_a_supervisor_whose_store_was_removed_leaves(start_local: StartLocal, tmp_path: Path) -> None:

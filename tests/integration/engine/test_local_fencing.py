@@ -3,6 +3,8 @@
 import contextlib
 import fcntl
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from backburner.errors import StoreBusy
 from backburner.lifecycle import State
 from backburner.task import Resources
 from backburner.testing.engine.base import Work, eventually, is_alive
@@ -98,6 +101,37 @@ def test_the_runners_of_a_stopped_supervisor_end_and_another_takes_over(
     (tmp_path / "go").touch()
     assert local.end(task_id).result == 2
     assert local.trail(task_id) == LOST_ONCE
+
+
+LOCK_AND_STOP = """
+import fcntl, os, signal, sys
+lock = open(sys.argv[1])
+fcntl.flock(lock, fcntl.LOCK_EX)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_stopped_process_that_keeps_the_store_locked_ends_no_task(
+    start_local: StartLocal, tmp_path: Path
+) -> None:
+    local = start_local(supervisor=QUICK)
+    task_id = begin(local, folder=str(tmp_path))
+    runner, supervisor = local.runner_of(task_id), local.supervisor()
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK_AND_STOP, local.app.data_dir / "write.lock"]
+    ) as stopped_one:
+        try:
+            eventually(lambda: psutil.Process(stopped_one.pid).status() == psutil.STATUS_STOPPED)
+            # This waits for longer than anybody may be silent.
+            with pytest.raises(StoreBusy, match=f"process {stopped_one.pid} has held its write lock"):
+                local.submit("add", a=1)
+            assert is_alive(runner.pid)
+        finally:
+            stopped_one.kill()
+    (tmp_path / "go").touch()
+    assert local.end(task_id).result == 1
+    assert local.trail(task_id) == ["submit", "claim", "start", "succeed"]
+    assert local.supervisor() == supervisor
 
 
 @pytest.mark.whole

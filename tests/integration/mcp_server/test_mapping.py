@@ -31,7 +31,7 @@ TABLE = {
 
 
 def task(state: str, error: TaskError | None = None) -> Task:
-    return Task(1, "tsk_1", "local", "t", "q", State(state), 0, 1_000, 2_000, ttl_s=60.0, error=error)
+    return Task(1, "tsk_1", "local", "t", "q", State(state), 0, 1_000, 2_000, expires_at=61_000, error=error)
 
 
 @pytest.mark.parametrize("state", list(TABLE))

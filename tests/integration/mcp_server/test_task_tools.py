@@ -29,6 +29,15 @@ async def called(peer: Peer, name: str, **arguments: Any) -> dict[str, Any]:
     return body
 
 
+async def test_a_tool_of_which_nothing_is_known_is_to_be_polled_after_two_seconds(
+    deployment: Deployment,
+) -> None:
+    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
+        submitted = await called(peer, "submit_task", tool_name="ask")
+        assert (submitted["estimate_source"], submitted["poll_after_ms"]) == ("default", 2000)
+        await peer.tool("cancel_task", task_id=submitted["task_id"])
+
+
 async def test_a_task_from_submission_to_its_result(server: str) -> None:
     async with connect(server, "2025", tasks=False) as peer:
         submitted = await called(

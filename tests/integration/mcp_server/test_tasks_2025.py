@@ -9,6 +9,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from backburner.times import from_iso
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect, make_app
 from tests.services import until
@@ -37,6 +38,19 @@ async def test_a_task_is_made_with_the_time_to_live_that_was_asked_for(server: s
         assert created["task"]["ttl"] == 90_000
         assert created["task"]["status"] == "working"
         await peer.poll(created["task"]["taskId"])
+
+
+async def test_the_time_to_live_is_unlimited_while_a_task_runs_and_then_counts_from_its_end(
+    server: str,
+) -> None:
+    async with connect(server, "2025") as peer:
+        task_id = (await peer.call("ask", task={"ttl": 90_000}, meta=NEW))["task"]["taskId"]
+        asking = await peer.poll(task_id, "input_required")
+        assert asking["ttl"] is None
+        await peer.request("tasks/cancel", {"taskId": task_id})
+        done = await peer.poll(task_id)
+        ran_ms = from_iso(done["lastUpdatedAt"]) - from_iso(done["createdAt"])
+        assert done["ttl"] == ran_ms + 90_000
 
 
 async def test_a_result_is_waited_for_and_names_its_task(server: str) -> None:

@@ -267,7 +267,7 @@ async def test_unknown_expired_and_foreign_ids_get_the_same_error(shared: Deploy
             await peer.poll(task_id)
             foreign = app.service.submit("slow", {"n": 0}, owner="somebody").task_id
             app.service.wait(foreign, 60, owner="somebody")
-            short = app.service.submit("slow", {"n": 0}, ttl_s=0.001).task_id
+            short = app.service.submit("slow", {"n": 0}, ttl_s=0.0001).task_id
             app.service.wait(short, 60)
             app.store.expire()
             seen = set()

@@ -104,6 +104,19 @@ def test_a_token_keeps_its_scale_and_its_progress_grows(tokens: ProgressTokens) 
     assert [said.get("total") for said in client.heard] == [None] + [1000] * 7
 
 
+def test_progress_is_rounded_and_its_percentage_says_the_same(tokens: ProgressTokens) -> None:
+    client = Listener()
+    tokens.track_tool_call("t", "download", client)
+    for update in (
+        ProgressUpdate(100 / 3),
+        ProgressUpdate(50.0, absolute=(2, 3)),
+        ProgressUpdate(10.0, message="again"),
+    ):
+        tokens.send_progress("t", update)
+    told = [(round(said["progress"], 6), said["percentage"]) for said in client.heard]
+    assert told == [(0.333333, 33.33), (0.5, 50.0), (0.5, 50.0)]
+
+
 def test_a_count_without_an_end_is_told_as_it_is(tokens: ProgressTokens) -> None:
     client = Listener()
     tokens.track_tool_call("t", "download", client)

@@ -212,7 +212,7 @@ def test_a_task_that_was_never_submitted_is_withdrawn_or_given_up(
 def test_a_task_that_expired_while_nobody_looked_still_gets_its_line(
     store: Store, clock: FakeClock, log: PromptLog
 ) -> None:
-    task_id = submit(store, clock, log, "job-1", expires_at=clock.now_ms() + 1000)
+    task_id = submit(store, clock, log, "job-1", ttl_s=1)
     log.catch_up()
     finish(store, task_id, DONE)
     clock.advance(10)

@@ -348,7 +348,8 @@ _SUBMITTER = """
 import os, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from backburner.stores import open_store
-from backburner.task import NewTask, new_task_id
+from backburner.task import NewTask
+from backburner.task_ids import new_task_id
 from tests.integration.stores.small_disks import small_disk_in
 
 store = open_store(sys.argv[1])
@@ -356,7 +357,7 @@ store = open_store(sys.argv[1])
 def submit(_):
     now = time.time_ns() // 1_000_000
     task_id = new_task_id(now)
-    store.submit(NewTask(task_id, "ann", "relax", '{"filler": "' + 500 * "x" + '"}', "hash", "q", now, None))
+    store.submit(NewTask(task_id, "ann", "relax", '{"filler": "' + 500 * "x" + '"}', "hash", "q", now))
     os.write(1, f"{task_id}\\n".encode())
 
 with ThreadPoolExecutor(4) as threads:

@@ -30,9 +30,9 @@ CLOCK = FakeClock()
 CHANCE = random.Random(1)
 
 
-def log(store: Store, megabytes: float, *, expires_at: int | None = None) -> tuple[str, int]:
+def log(store: Store, megabytes: float, *, ttl_s: float | None = None) -> tuple[str, int]:
     """A finished task that wrote lines as tools do; its id, and the bytes of its lines."""
-    task_id = store.submit(new_task(CLOCK, expires_at=expires_at)).task.task_id
+    task_id = store.submit(new_task(CLOCK, ttl_s=ttl_s)).task.task_id
     (lease,) = store.claim([QUEUE], ["w1"])
     store.report(lease, Started())
     seq = written = 0
@@ -104,9 +104,9 @@ def test_pruning_gives_the_disk_back(store: Store, path: Path) -> None:
 
 
 def test_the_keeper_gives_back_what_expired_tasks_left(store: Store, path: Path) -> None:
-    task_id, _ = log(store, 1, expires_at=CLOCK.now_ms() + 1000)
+    task_id, _ = log(store, 1, ttl_s=1)
     noise = tuple(LogLine(n, n, "stdout", "info", CHANCE.randbytes(8000).hex()) for n in range(1, 1001))
-    store.submit(new_task(CLOCK, expires_at=CLOCK.now_ms() + 1000))
+    store.submit(new_task(CLOCK, ttl_s=1))
     (lease,) = store.claim([QUEUE], ["w1"])
     store.report(lease, Started(), Logged(noise), Succeeded("1"))
     CLOCK.advance(2)

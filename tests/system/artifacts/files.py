@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from backburner.task import Artifact, new_task_id
+from backburner.task import Artifact
+from backburner.task_ids import new_task_id
 
 
 def made_file(tasks: Path, data: bytes) -> Artifact:

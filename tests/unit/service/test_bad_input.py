@@ -11,7 +11,8 @@ from backburner.errors import BackburnerError, InvalidInputs, InvalidRequest
 from backburner.reports import Asked
 from backburner.service import TaskService
 from backburner.store import Store, TaskQuery
-from backburner.task import Answer, InputRequest, Resources, new_task_id
+from backburner.task import Answer, InputRequest, Resources
+from backburner.task_ids import new_task_id
 from backburner.tools import ToolSpec
 from tests.unit.service.conftest import Worker
 

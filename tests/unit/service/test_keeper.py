@@ -149,7 +149,7 @@ def test_setting_the_clock_of_the_host_makes_no_task_expire_early_or_late(
     local_store: Store, settings: Settings, clock: FakeClock, hours: float
 ) -> None:
     assert Keeper(local_store, settings, "before", clock=clock).sweep() == Swept()
-    new = new_task(clock, expires_at=clock.now_ms() + 1_000_000)
+    new = new_task(clock, ttl_s=1000)
     local_store.submit(new)
     clock.set_wall_clock(hours * 3600)
     clock.advance(999)
@@ -212,7 +212,7 @@ def test_the_logs_of_finished_tasks_are_packed_after_a_while(
 def test_a_round_takes_more_than_one_bite_when_there_is_much_to_do(
     store: Store, settings: Settings, clock: FakeClock, keeper: Keeper
 ) -> None:
-    news = [new_task(clock, expires_at=clock.now_ms()) for _ in range(501)]
+    news = [new_task(clock, ttl_s=0) for _ in range(501)]
     for new in news:
         store.submit(replace(new, retry=TWICE_MORE))
     swept = keeper.sweep()

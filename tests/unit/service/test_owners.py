@@ -9,7 +9,8 @@ from backburner.errors import TaskNotFound
 from backburner.reports import Failed
 from backburner.service import TaskService
 from backburner.store import Store
-from backburner.task import TaskError, new_task_id
+from backburner.task import TaskError
+from backburner.task_ids import new_task_id
 from tests.unit.service.conftest import Worker
 
 CALLS: dict[str, Callable[[TaskService, str], Any]] = {

@@ -9,7 +9,8 @@ from backburner.errors import IdempotencyConflict, QueueFull
 from backburner.lifecycle import State
 from backburner.service import TaskService
 from backburner.store import Store
-from backburner.task import Answer, Caller, Resources, Task, is_task_id
+from backburner.task import Answer, Caller, Resources, Task
+from backburner.task_ids import is_task_id
 from backburner.task_request import TaskOptions, TaskRequest
 from backburner.testing import FakeClock
 from backburner.tools import Registry, ToolSpec, tool_from_function

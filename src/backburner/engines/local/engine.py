@@ -243,22 +243,20 @@ class LocalEngine:
         """
         config = {"settings": self._settings.to_json(), "warm": [(self._target, self._launch())]}
         log_fd = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
+        # Not a pipe: the supervisor has all of it even if this process is killed right after the start.
+        with os.fdopen(log_fd, "ab"), os.fdopen(os.memfd_create("supervisor-config"), "w+") as stdin:
+            json.dump(config, stdin)
+            stdin.seek(0)
             self._child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "backburner.supervise", str(lock_fd)],
-                stdin=subprocess.PIPE,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=log_fd,
                 pass_fds=[lock_fd],
                 start_new_session=True,
                 env=environment(),
             )
-        finally:
-            os.close(log_fd)
-        assert self._child.stdin is not None, "it is a pipe"
         assert self._child.stdout is not None, "it is a pipe"
-        with contextlib.suppress(BrokenPipeError), self._child.stdin as pipe:
-            pipe.write(json.dumps(config).encode())
         with self._child.stdout as pipe:
             ready = pipe.read()
         if not ready:

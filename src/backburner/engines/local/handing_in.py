@@ -99,8 +99,7 @@ class HandingIn:
         if answer["task_id"] != new.task_id:
             return Submission(self._store.get(answer["task_id"]), answer["created"], position)
         if answer["submitted_at"] != new.submitted_at:  # the store's clock counts
-            times = {name: answer[name] for name in ("submitted_at", "expires_at")}
-            new = dataclasses.replace(new, **times)
+            new = dataclasses.replace(new, submitted_at=answer["submitted_at"])
         return Submission(as_submitted(new, answer["seq"]), answer["created"], position)
 
     # -- connections

@@ -166,7 +166,6 @@ def _kept(became: Submission) -> dict[str, Any]:
         "position": became.position,
         "seq": task.seq,
         "submitted_at": task.submitted_at,
-        "expires_at": task.expires_at,
     }
 
 

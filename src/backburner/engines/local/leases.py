@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from ...clock import Clock
 from ...config import Settings
-from ...errors import StoreError, TaskNotFound
+from ...errors import StoreBusy, StoreError, TaskNotFound
 from ...lifecycle import State
 from ...watch import ANYTHING
 from ...worker_store import WorkerStore
@@ -59,10 +59,12 @@ class Leases:
         try:
             views = self._store.heartbeat(leases, self._workers.roster.news())
         except StoreError as error:
+            # Who holds a lock of this host's store keeps every other process from taking our tasks.
+            if isinstance(error, StoreBusy) and not self._store.shared and sent_at < self._hold.until:
+                self._renew_hold(sent_at)
             self._timers.soon("heartbeat", self._outage.begin(error))
             return
-        self._hold.until = sent_at + self._grace_ms
-        self._workers.tell_hold()
+        self._renew_hold(sent_at)
         for (worker, attempt), view in zip(held, views, strict=False):
             if not view.held:
                 self._oversight.lose(attempt.lease)
@@ -71,6 +73,10 @@ class Leases:
             elif attempt.asked:  # here and below: in case a doorbell was not heard
                 self._see_what_is_wanted(worker, attempt, now)
         self._timers.soon("claim", now)
+
+    def _renew_hold(self, sent_at: int) -> None:
+        self._hold.until = sent_at + self._grace_ms
+        self._workers.tell_hold()
 
     def heard(self, topics: Collection[str], now: int) -> None:
         """The store says that something has changed."""

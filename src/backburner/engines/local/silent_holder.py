@@ -6,7 +6,7 @@ import logging
 
 from ...clock import SystemClock
 from ...config import Settings
-from ...errors import StoreError
+from ...errors import StoreBusy, StoreError
 from ...store import Store
 from ...unchanged import Unchanged
 from . import linux
@@ -46,7 +46,12 @@ class SilentHolder:
             self._seen.look({})  # nobody can be heard through a store that is away
             return None
         silent_ms = self._seen.look({"lock": (lock, heard)})["lock"]
-        if not self._has_workers or silent_ms <= self._lost_after_s * 1000:
+        if not self._has_workers or not silent_ms:
+            return None
+        if self._is_kept_from_writing(lock[1].get("pid")):
+            self._seen.look({})
+            return None
+        if silent_ms <= self._lost_after_s * 1000:
             return None
         self._seen.look({})
         pid, started = lock[1].get("pid"), lock[1].get("started")
@@ -54,3 +59,13 @@ class SilentHolder:
         if isinstance(pid, int) and isinstance(started, int) and linux.end_process(pid, started):
             return None
         return self._lock.supersede(lock)
+
+    def _is_kept_from_writing(self, supervisor: object) -> bool:
+        """Return whether the store is locked by a process other than the supervisor with this pid."""
+        try:
+            self._store.check_writable()
+        except StoreBusy as busy:
+            return bool(busy.details.get("pid") != supervisor)
+        except StoreError:
+            return False
+        return False

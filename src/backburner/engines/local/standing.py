@@ -33,11 +33,6 @@ class Standing:
     detached: bool = True
     since_at: int | None = None
 
-    @property
-    def is_well(self) -> bool:
-        """Whether nothing is wrong with it. One that is not there can be well: the next task starts it."""
-        return self.state in ("absent", "starting", "working")
-
 
 def supervisor_standing(store: Store, settings: Settings, data_dir: Path) -> Standing:
     """How the supervisor of this host and store is, as seen from another process. May raise StoreError."""

@@ -6,6 +6,7 @@ import logging
 
 from ...clock import Clock
 from ...errors import StoreError, StoreGone
+from .complaint import Complaint
 
 log = logging.getLogger("backburner.supervisor")
 
@@ -15,8 +16,9 @@ _TRY_AGAIN_MS = 250
 class StoreOutage:
     """After an error the store is left alone for a moment, by all parts of a supervisor."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, complaint: Complaint) -> None:
         self._clock = clock
+        self._complaint = complaint
         self._ends_at = 0
 
     def begin(self, error: StoreError) -> int:
@@ -24,6 +26,7 @@ class StoreOutage:
         if isinstance(error, StoreGone):
             raise error
         log.warning("%s", error)
+        self._complaint.refused(error)
         self._ends_at = self._clock.steady_ms() + _TRY_AGAIN_MS
         return self._ends_at
 

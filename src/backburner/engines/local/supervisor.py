@@ -76,9 +76,9 @@ class Supervisor:
         self._clock = clock = SystemClock()
         self._timers = timers = Timers()
         self._removal = removal = FolderRemoval()
-        self._complaint = Complaint(data_dir, supervisor_id)
+        self._complaint = complaint = Complaint(data_dir, supervisor_id)
         pace, folder = Pace(), tasks_folder(data_dir)
-        self._outage = outage = StoreOutage(clock)
+        self._outage = outage = StoreOutage(clock, complaint)
         self._batch = batch = WriteBatch(self._write_all, self._fail_instead, timers, outage, clock)
         self._watchdog = watchdog = Watchdog(clock)
         self._hold = hold = Hold(counts_sleep=store.shared)
@@ -212,9 +212,8 @@ class Supervisor:
         (handed_in, self._handed_in), (wishes, self._wishes) = (self._handed_in, []), (self._wishes, [])
         try:
             turn = self._source.take_turn(reports, handed_in, wishes)
-        except StoreError as error:
+        except StoreError:
             self._intake.decline(handed_in)
-            self._complaint.refused(error)
             raise
         self._complaint.over()
         self._intake.answer(handed_in, turn.submitted)

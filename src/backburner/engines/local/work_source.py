@@ -147,7 +147,8 @@ class AllQueues:
         idle_exit_ms = self._settings.supervisor.idle_exit_s * 1000
         if not idle_exit_ms or idle_ms < idle_exit_ms:
             return False
-        return not work_is_left(self._store, self._settings, held=False)
+        # A lease on a store of this host may be that of a supervisor that died, which only time tells.
+        return not work_is_left(self._store, self._settings, held=not self._store.shared)
 
     def is_superseded(self) -> bool:
         return self._tenure.is_lost

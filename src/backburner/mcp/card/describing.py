@@ -53,7 +53,7 @@ def described(status: TaskStatus, title: str) -> dict[str, Any]:
         "submitted_at": task.submitted_at,
         "started_at": task.started_at,
         "completed_at": task.completed_at,
-        "attempt": task.attempt,
+        "attempt": task.tries,
         "questions": [
             {"key": one.key, "method": one.method, "params": dict(one.params)}
             for one in status.questions[:_MOST_QUESTIONS]

@@ -35,7 +35,7 @@ RETURNING task_id, queue, seq, {limited};
 SELECT DISTINCT meta_json FROM tasks WHERE state IN ({unfinished});
 
 -- name: expiring
--- What a worker holds is left alone until it is finished.
+-- What a worker holds is left alone: it has no expiry from its start to its end.
 SELECT task_id FROM tasks
 WHERE expires_at <= :now AND (state = 'queued' OR completed_at IS NOT NULL)
 ORDER BY expires_at LIMIT :limit;

@@ -26,8 +26,9 @@ FROM walk WHERE walk.share IS NOT NULL;
 SELECT share, count(*) AS leased FROM tasks WHERE state IN ({leased}) AND queue = :queue GROUP BY share;
 
 -- name: lease_task
+-- The error of the attempt before stays with that attempt.
 UPDATE tasks SET state = :state, attempt = :attempt, worker_id = :worker_id, updated_at = :now, ready_at = NULL,
-                 timeout_at = NULL
+                 timeout_at = NULL, error_json = NULL
 WHERE seq = :seq;
 
 -- name: insert_attempt
@@ -49,7 +50,7 @@ WHERE task_id = :task_id;
 
 -- name: start_task
 UPDATE tasks SET state = :state, updated_at = :now, started_at = coalesce(started_at, :started_at),
-                 timeout_at = :timeout_at
+                 timeout_at = :timeout_at, expires_at = NULL
 WHERE task_id = :task_id;
 
 -- name: start_attempt
@@ -61,7 +62,9 @@ UPDATE tasks SET state = :state, updated_at = :now, cancel_requested = 1, cancel
 WHERE task_id = :task_id;
 
 -- name: finish_task
+-- The time to live counts from here.
 UPDATE tasks SET state = :state, updated_at = :now, completed_at = :now, failures = :failures, ready_at = NULL,
+                 expires_at = :now + CAST(ttl_s * 1000 AS BIGINT),
                  started_at = coalesce(started_at, :started_at),
                  result_json = :result_json, error_json = :error_json, metrics_json = :metrics_json,
                  plain_logs = CASE WHEN EXISTS (SELECT 1 FROM task_logs WHERE task_id = :task_id) THEN 1 ELSE 0 END
@@ -69,9 +72,11 @@ WHERE task_id = :task_id;
 
 -- name: requeue_task
 -- Back in line. What a cancel or an outcome left behind goes; started_at and timeout_at belong to the attempt.
+-- The time to live counts anew unless the attempt never started.
 UPDATE tasks SET state = :state, updated_at = :now, ready_at = :ready_at, failures = :failures, worker_id = NULL,
                  started_at = NULL, timeout_at = NULL, completed_at = NULL, cancel_requested = 0, cancel_reason = NULL,
-                 result_json = NULL, error_json = :error_json, metrics_json = NULL, plain_logs = 0
+                 result_json = NULL, error_json = :error_json, metrics_json = NULL, plain_logs = 0,
+                 expires_at = CASE WHEN :ran THEN :now + CAST(ttl_s * 1000 AS BIGINT) ELSE expires_at END
 WHERE task_id = :task_id;
 
 -- name: end_attempt

@@ -52,13 +52,13 @@ SELECT count(*) AS position FROM (
     LIMIT :limit) AS ahead;
 
 -- name: get_task
-SELECT t.*, {waits_for} FROM task_whole t WHERE t.task_id = :task_id;
+SELECT t.*, {waits_for}, {unstarted} FROM task_whole t WHERE t.task_id = :task_id;
 
 -- name: task_head
 SELECT task_id, owner, state, attempt, updated_at FROM tasks WHERE task_id = :task_id;
 
 -- name: find_external
-SELECT t.*, {waits_for} FROM task_whole t WHERE t.owner = :owner AND t.external_id = :external_id;
+SELECT t.*, {waits_for}, {unstarted} FROM task_whole t WHERE t.owner = :owner AND t.external_id = :external_id;
 
 -- name: ids_between
 SELECT task_id FROM tasks
@@ -88,9 +88,14 @@ seq, owner, tool_name, state, attempt, failures, worker_id, queue, retry_json, s
 webhooks_json, submitted_at,
 EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoint, {limited}
 
+-- fragment: unstarted
+-- Leases before this one that were handed back before the tool began.
+(SELECT count(*) FROM attempts u WHERE u.task_id = t.task_id AND u.attempt < t.attempt
+     AND u.outcome = 'handedback' AND u.started_at IS NULL) AS unstarted
+
 -- fragment: hint
 -- What a list shows that the view, which is as old as the table, does not have.
-(SELECT h.hint_s FROM tasks h WHERE h.seq = t.seq) AS hint_s, {waits_for}
+(SELECT h.hint_s FROM tasks h WHERE h.seq = t.seq) AS hint_s, {waits_for}, {unstarted}
 
 -- fragment: since
       AND t.seq >= :from_seq AND t.submitted_at > :submitted_after

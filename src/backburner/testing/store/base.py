@@ -15,7 +15,8 @@ from ...retry import Retry
 from ...store import Lease, Store
 from ...stores import open_store
 from ...submission import Submission
-from ...task import Artifact, InputRequest, NewTask, TaskError, new_task_id
+from ...task import Artifact, InputRequest, NewTask, TaskError
+from ...task_ids import new_task_id
 from ..clock import FakeClock
 
 OpenStore = Callable[..., Store]
@@ -65,7 +66,6 @@ def new_task(clock: Clock, inputs: Any = None, **given: Any) -> NewTask:
         "inputs_hash": hashlib.sha256(text.encode()).hexdigest(),
         "queue": QUEUE,
         "submitted_at": now,
-        "expires_at": None,
     }
     return NewTask(**{**plain, **given})
 

@@ -10,12 +10,12 @@ import pytest
 from ...errors import TaskNotFound
 from ...housekeeping import HeldLease
 from ...lifecycle import State
-from ...reports import Checkpointed, Failed, Logged, Started, Succeeded
+from ...reports import Change, Checkpointed, Failed, HandedBack, Logged, Started, Succeeded
 from ...retry import Retry
 from ...store import Runtime, Store
 from ...task import LogLine
 from ..clock import FakeClock
-from .base import CRASH, QUEUE, WithWork, Work
+from .base import CRASH, QUEUE, TWICE_MORE, WithWork, Work
 
 
 class Keeping(WithWork):
@@ -100,12 +100,11 @@ class Keeping(WithWork):
     def test_tasks_past_their_time_to_live_expire_and_what_they_held_goes(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:
-        soon = clock.now_ms() + 1000
-        lease = work.asking(expires_at=soon, idempotency_key="k", external_id="e")
+        lease = work.asking(ttl_s=1, idempotency_key="k", external_id="e")
         artifact = work.artifact(lease)
         line = LogLine(1, 1, "stdout", "info", "x")
         store.report(lease, Logged((line,)), Checkpointed("1"), artifact, Succeeded('{"secret":1}'))
-        queued, kept = work.queued(expires_at=soon), work.queued(expires_at=soon + 1)
+        queued, kept = work.queued(ttl_s=1), work.queued(ttl_s=1.5)
         forever = work.queued()
         assert store.expire() == []
         clock.advance(1)
@@ -122,19 +121,46 @@ class Keeping(WithWork):
         assert (work.state(kept), work.state(forever)) == (State.QUEUED, State.QUEUED)
         assert store.expire() == []
 
-    def test_a_task_under_way_does_not_expire_before_it_ends(
-        self, store: Store, work: Work, clock: FakeClock
+    @pytest.mark.parametrize("together", [True, False])
+    def test_the_time_to_live_of_a_task_that_ran_counts_from_its_end(
+        self, store: Store, work: Work, clock: FakeClock, together: bool
     ) -> None:
-        lease = work.started(expires_at=clock.now_ms() + 1000)
+        lease = work.claimed(ttl_s=1)
+        assert store.get(lease.task_id).expires_at == clock.now_ms() + 1000
+        changes: list[Change] = [Started(), Succeeded("1")]
+        if not together:
+            store.report(lease, changes.pop(0))
+            assert store.get(lease.task_id).expires_at is None
         clock.advance(2)
         assert store.expire() == []
-        store.report(lease, Succeeded("1"))
+        store.report(lease, *changes)
+        assert store.expire() == []
+        assert store.get(lease.task_id).expires_at == clock.now_ms() + 1000
+        clock.advance(1)
         assert store.expire() == [lease.task_id]
+
+    def test_the_time_to_live_of_a_retry_that_waits_counts_from_the_end_of_the_last_attempt(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.started(ttl_s=100, retry=TWICE_MORE)
+        clock.advance(200)
+        store.report(lease, Failed(CRASH))
+        assert store.get(lease.task_id).expires_at == clock.now_ms() + 100_000
+        assert store.expire() == []
+
+    def test_the_time_to_live_of_a_task_that_is_handed_back_unstarted_counts_from_its_submission(
+        self, store: Store, work: Work, clock: FakeClock
+    ) -> None:
+        lease = work.claimed(ttl_s=100)
+        expires_at = store.get(lease.task_id).expires_at
+        clock.advance(50)
+        store.report(lease, HandedBack("The worker stops."))
+        assert store.get(lease.task_id).expires_at == expires_at
 
     def test_an_expired_task_is_forgotten_by_the_purge(
         self, store: Store, work: Work, clock: FakeClock
     ) -> None:
-        task_id = work.queued(expires_at=clock.now_ms(), tags=("t",))
+        task_id = work.queued(ttl_s=0, tags=("t",))
         store.expire()
         clock.advance(10)
         assert store.purge(before=clock.now_ms() - 10_000) == []

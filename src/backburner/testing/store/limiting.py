@@ -167,7 +167,7 @@ class Limiting(WithWork):
         self.claim(store)
         cancelled, expiring, last = (
             work.queued(limits=ONE),
-            work.queued(limits=ONE, expires_at=clock.now_ms() + 1000),
+            work.queued(limits=ONE, ttl_s=1),
             work.queued(limits=ONE),
         )
         assert self.claim(store) == []

@@ -12,7 +12,8 @@ from ...errors import ArtifactNotFound, TaskNotFound
 from ...lifecycle import State
 from ...reports import Failed, Logged, Succeeded
 from ...store import QueueDepth, Store, TaskQuery
-from ...task import LogLine, TaskHead, new_task_id
+from ...task import LogLine, TaskHead
+from ...task_ids import new_task_id
 from ..clock import FakeClock
 from .base import CRASH, QUEUE, TWICE_MORE, WithWork, Work
 

@@ -24,7 +24,6 @@ class Submitting(WithWork):
             priority=-3,
             tags=("project:x", "urgent"),
             ttl_s=60.5,
-            expires_at=clock.now_ms() + 60_500,
             resources=Resources(max_runtime_s=1.5, cpu=2, memory_mb=512, scratch_mb=9),
             retry=Retry(max_attempts=5, backoff_s=0.5, on=("worker_lost", "OSError")),
             idempotency_key="key",

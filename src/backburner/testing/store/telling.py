@@ -60,8 +60,7 @@ class Telling(WithWork):
         store.lose(silent=[lease for lease in store.leases() if lease.task_id == lost.task_id])
         cancelled = work.queued(**wanted)
         store.cancel(cancelled, reason="enough")
-        now = clock.now_ms()
-        expired, done = (work.queued(**wanted, expires_at=now + 1000) for _ in range(2))
+        expired, done = (work.queued(**wanted, ttl_s=1) for _ in range(2))
         store.report(work.claim(done), Started(), Succeeded("null"))
         clock.advance(2)
         assert set(store.expire()) == {expired, done}

@@ -46,8 +46,11 @@ _OUTCOMES: list[Outcome] = [
 class Model:
     """What a task should be."""
 
+    clock: FakeClock
     retry: Retry
+    ttl_s: int | None
     expires_at: int | None
+    ran: bool = False
     state: State = State.QUEUED
     attempt: int = 0
     failures: int = 0
@@ -64,6 +67,11 @@ class Model:
             return False
         self.state = after
         self.signals.append(signal)
+        if signal is Signal.START or after is State.EXPIRED:
+            self.ran, self.expires_at = True, None
+        elif after in TERMINAL or (after is State.QUEUED and self.ran):
+            self.ran = after is not State.QUEUED
+            self.expires_at = None if self.ttl_s is None else self.clock.now_ms() + self.ttl_s * 1000
         if after not in LEASED and self.lease is not None:
             self.late.append(self.lease)
             self.lease = None
@@ -109,8 +117,8 @@ class LifecycleWalk(RuleBasedStateMachine):
     @rule(target=tasks, retry=st.sampled_from(_POLICIES), ttl_s=st.sampled_from([None, 25]))
     def submit(self, retry: Retry, ttl_s: int | None) -> str:
         expires_at = None if ttl_s is None else self.clock.now_ms() + ttl_s * 1000
-        task_id = self.work.queued(queue=self.queue, retry=retry, expires_at=expires_at)
-        self.models[task_id] = Model(retry, expires_at)
+        task_id = self.work.queued(queue=self.queue, retry=retry, ttl_s=ttl_s)
+        self.models[task_id] = Model(self.clock, retry, ttl_s, expires_at)
         return task_id
 
     @rule(seconds=st.sampled_from([1, 10, 20]))
@@ -224,7 +232,7 @@ class LifecycleWalk(RuleBasedStateMachine):
         for task_id, model in self.models.items():
             task = self.store.get(task_id)
             assert (task.state, task.attempt, task.failures) == (model.state, model.attempt, model.failures)
-            assert task.ready_at == model.ready_at
+            assert (task.ready_at, task.expires_at) == (model.ready_at, model.expires_at)
 
     @invariant()
     def each_trail_is_a_path_through_the_table(self) -> None:

@@ -176,7 +176,7 @@ class Submit(Given):
     inputs: dict[str, Any] = {}
     queue: Text | None = None
     priority: int = Field(default=0, ge=-1000, le=1000)
-    ttl_s: float | None = Field(default=None, gt=0, description="How long it is kept")
+    ttl_s: float | None = Field(default=None, gt=0, description="Seconds that the task is kept after its end")
     max_runtime_s: float | None = Field(default=None, gt=0, description="How long it may run")
     tags: list[Text] = Field(default=[], max_length=32)
     idempotency_key: Text | None = None

@@ -51,7 +51,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "task_id": task.task_id,
         "state": task.state,
         "tool_name": task.tool_name,
-        "attempt": task.attempt,
+        "attempt": task.tries,
         "priority": task.priority,
         "queue": task.queue,
         "position": status.position,
@@ -74,7 +74,7 @@ def describe(status: TaskStatus) -> dict[str, Any]:
     if task.waits_for is not None:
         shown["waits_for"] = task.waits_for
     if not task.finished:
-        shown["poll_after_ms"] = status.poll_after_ms
+        shown["poll_after_ms"] = status.advised_poll_ms
     return shown
 
 

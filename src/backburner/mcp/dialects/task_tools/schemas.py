@@ -153,7 +153,7 @@ ONE_TASK: Schema = {
         },
         "Limits of this task, where they are to be narrower than the tool's and the server's",
     ),
-    "ttl_s": _said(_amount("number", LONGEST_S), "How long the task and its result are kept"),
+    "ttl_s": _said(_amount("number", LONGEST_S), "How long the task and its result are kept after it ended"),
     "idempotency_key": _said(KEY_OR_NULL, "A key of your choice that makes repeating this call harmless"),
     "priority": _said(
         {"type": ["integer", "null"], "minimum": PRIORITIES[0], "maximum": PRIORITIES[-1]},

@@ -116,7 +116,7 @@ class TaskTools(ServerDialect):
             "queue": task.queue,
             "position": status.position,
             "submitted_at": iso(task.submitted_at),
-            "poll_after_ms": status.poll_after_ms,
+            "poll_after_ms": status.advised_poll_ms,
             **estimated(status.estimate),
         }
         then = f"For its result, call {self._prefix}{WAIT_FOR_TASK} with this task_id."

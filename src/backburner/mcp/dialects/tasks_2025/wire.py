@@ -64,7 +64,7 @@ def task_shown(status: TaskStatus) -> dict[str, Any]:
         "status": status_of(task),
         "createdAt": iso(task.submitted_at),
         "lastUpdatedAt": iso(task.updated_at),
-        "ttl": None if task.ttl_s is None else int(task.ttl_s * 1000),
+        "ttl": task.retention_ms,
         "pollInterval": status.poll_after_ms,
     }
     message = status_message(status)

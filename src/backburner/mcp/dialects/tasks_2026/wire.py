@@ -74,7 +74,7 @@ def task_shown(status: TaskStatus) -> dict[str, Any]:
         "status": status_of(task),
         "createdAt": iso(task.submitted_at),
         "lastUpdatedAt": iso(task.updated_at),
-        "ttlMs": None if task.ttl_s is None else int(task.ttl_s * 1000),
+        "ttlMs": task.retention_ms,
         "pollIntervalMs": status.poll_after_ms,
     }
     if message := status_message(status):

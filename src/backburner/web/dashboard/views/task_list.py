@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from ....lifecycle import TERMINAL, State
 from ....short_names import owner_name
-from ....task import beginning_of_id
+from ....task_ids import beginning_of_id
 from ...access import Access
 from ...api.models import ListTasks
 from ...api.operation import parsed_query
