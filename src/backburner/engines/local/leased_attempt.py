@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...config import LimitSettings
-from ...context import scratch_folder
 from ...execution import Assignment, choose_cpus
+from ...folders import work_folder
 from ...log_lines import about
 from ...reports import (
     Cancelled,
@@ -185,7 +185,7 @@ class LeasedAttempt:
                 return TaskError("memory_exceeded", message)
         if resources.scratch_mb is not None and now >= self._weigh_again_at:
             began = time.perf_counter()
-            used = linux.folder_size_mb(scratch_folder(tasks_folder / task.task_id, task.attempt))
+            used = linux.folder_size_mb(work_folder(tasks_folder, task.task_id, task.attempt))
             # A folder of very many files takes long to weigh, and other tasks must not wait for it.
             self._weigh_again_at = now + int((time.perf_counter() - began) * 1000 / _SHARE_FOR_WEIGHING)
             if used > resources.scratch_mb:
