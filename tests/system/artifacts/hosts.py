@@ -11,9 +11,9 @@ import psutil
 
 from tests import warm
 from tests.aws import CREDENTIALS
-from tests.deployment import ROOT, Deployment
+from tests.deployment import Deployment
 
-APP = ROOT / "tests" / "artifacts" / "app.py"
+APP = Path(__file__).with_name("app.py")
 
 
 class Host(Deployment):
