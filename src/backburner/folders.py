@@ -35,9 +35,13 @@ def scratch_folder(work: Path) -> Path:
     return work / "scratch"
 
 
+def outgoing_folder(work: Path) -> Path:
+    return work / "outgoing"
+
+
 def outgoing_file(work: Path, artifact_id: str) -> Path:
     """Where the process of an attempt puts a file that is to be kept as an artifact."""
-    return work / "outgoing" / artifact_id
+    return outgoing_folder(work) / artifact_id
 
 
 def open_outgoing(tasks: Path, artifact: Artifact) -> BinaryIO:

@@ -137,7 +137,11 @@ class Dispatch:
             case HasCheckpoint(number=number, data_json=data_json):
                 self._write_then_reply(worker.runner, attempt, number, Checkpointed(data_json))
             case HasArtifact(number=number, artifact=artifact):
-                self._keep_then_reply(worker.runner, attempt, number, artifact)
+                if (error := attempt.keeps(artifact)) is None:
+                    self._keep_then_reply(worker.runner, attempt, number, artifact)
+                else:
+                    attempt.stop(error, now)
+                    self._timers.soon("look", attempt.kill_at)
 
     def _take_questions(self, attempt: LeasedAttempt, asks: Asks, now: int) -> None:
         """The runner waits for the answers, which come with the reply."""
