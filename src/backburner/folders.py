@@ -92,7 +92,7 @@ def safe_file_name(name: str) -> str:
 
 def as_attachment(name: str) -> str:
     """A `Content-Disposition` that has a browser save a tool's file, under a plain name, and not show it."""
-    return f"attachment; filename*=utf-8''{quote(safe_file_name(name), safe='')}"
+    return f"attachment; filename*=UTF-8''{quote(safe_file_name(name), safe='')}"
 
 
 def make_private(folder: Path) -> None:

@@ -18,6 +18,9 @@ from ..links import Links, media_type
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _RETRY_AFTER_S = "10"
+#: What a page of this origin could run or show as a part of itself.
+_ACTIVE = re.compile(r"(html|xml|xslt|javascript|ecmascript|css|pdf|flash)")
+_SVG = "image/svg+xml"  # as the source of a picture a browser runs nothing of it
 
 
 def download_from(app: Backburner) -> Any:
@@ -75,7 +78,13 @@ async def _stream(app: Backburner, artifact: Artifact, request: Request, headers
         headers["Content-Range"] = f"bytes {offset}-{end - 1}/{size}"
     body: Iterator[bytes] = iter(()) if is_head else itertools.chain([first], chunks)
     status = 200 if asked == (0, size) else 206
-    return StreamingResponse(body, status_code=status, media_type=media_type(artifact), headers=headers)
+    return StreamingResponse(body, status_code=status, media_type=_passive(artifact), headers=headers)
+
+
+def _passive(artifact: Artifact) -> str:
+    """The media type of an artifact, unless a browser could run what has it."""
+    kind = media_type(artifact)
+    return "application/octet-stream" if _ACTIVE.search(kind) and kind != _SVG else kind
 
 
 def _range(request: Request, artifact: Artifact) -> tuple[int, int] | None:
