@@ -95,7 +95,8 @@ class Settings:
 
     store: str = setting(
         "",
-        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own). A relative"
+        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file for this app and its"
+        " folder, in the user's state folder). A relative"
         " file is beside the app's file if code names it, beside backburner.toml if that does, and else in"
         " the working folder",
     )

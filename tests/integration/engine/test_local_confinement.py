@@ -115,6 +115,8 @@ def test_tools_can_run_as_a_user_by_name(start: Start) -> None:
 def test_a_tool_of_another_user_reads_no_store_and_its_files_are_kept(start: Start, folder: Path) -> None:
     local = start(**USERS)
     assert result(local, "read", path=str(folder / "tasks.db")) == "PermissionError"
+    environment = f"/proc/{local.supervisor().pid}/environ"
+    assert result(local, "read", path=environment) == "PermissionError"
     assert kept_file(local, result(local, "keep")).read_text() == "mine"
 
 
