@@ -185,16 +185,17 @@ class LeasedAttempt:
         resources = self.lease.task.resources
         if self.deadline is not None and now >= self.deadline:
             return self._overtime()
-        if not self.watched:
+        is_weighed = resources.scratch_mb is not None and now >= self._weigh_again_at
+        if resources.memory_mb is None and not is_weighed:
             return None
+        began = time.perf_counter()
         use = linux.family_use(runner, self.files_before)
         if resources.memory_mb is not None:
             used = use.memory_mb - self.memory_before_mb
             if used > resources.memory_mb:
                 message = f"The task used {used:.0f} MB of memory; its limit is {resources.memory_mb} MB."
                 return TaskError("memory_exceeded", message)
-        if resources.scratch_mb is not None and now >= self._weigh_again_at:
-            began = time.perf_counter()
+        if is_weighed:
             used = self._files_mb(tasks_folder) + use.unlinked_mb
             # A folder of very many files takes long to weigh, and other tasks must not wait for it.
             self._weigh_again_at = now + int((time.perf_counter() - began) * 1000 / _SHARE_FOR_WEIGHING)

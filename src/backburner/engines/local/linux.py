@@ -9,7 +9,7 @@ import select
 import signal
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -285,11 +285,35 @@ def _pids() -> list[int]:
 def folder_size(folder: Path) -> int:
     """The bytes of all that is in a folder; what vanishes meanwhile does not count.
 
-    No link is followed, also if it takes the place of a folder meanwhile.
+    No link is followed: a folder counts only if it is the one that was seen in the folder above it.
     """
     total = 0
-    for _, _, names, place in os.fwalk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.stat(name, dir_fd=place, follow_symlinks=False).st_size
+    stack: list[tuple[str, FileId | None]] = [(str(folder), None)]
+    while stack:
+        path, seen = stack.pop()
+        for name, found in _entries(path, seen):
+            if stat.S_ISDIR(found.st_mode):
+                stack.append((f"{path}/{name}", _file_id(found)))
+            else:
+                total += found.st_size
     return total
+
+
+def _entries(path: str, seen: FileId | None) -> Iterator[tuple[str, os.stat_result]]:
+    """What is in a folder; nothing if it is another than the one that was seen, or gone."""
+    try:
+        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if seen is None or seen == _file_id(os.fstat(place)):
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        yield entry.name, entry.stat(follow_symlinks=False)
+    finally:
+        os.close(place)
+
+
+def _file_id(found: os.stat_result) -> FileId:
+    return found.st_dev, found.st_ino

@@ -19,7 +19,7 @@ from ..links import Links, media_type
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _RETRY_AFTER_S = "10"
 #: What a page of this origin could run or show as a part of itself.
-_ACTIVE = re.compile(r"(html|xml|xslt|javascript|ecmascript|css|pdf|flash)")
+_ACTIVE = re.compile(r"html|[/+]xml|javascript|ecmascript|css|pdf", re.IGNORECASE)
 _SVG = "image/svg+xml"  # as the source of a picture a browser runs nothing of it
 
 

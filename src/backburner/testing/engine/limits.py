@@ -58,6 +58,10 @@ class Limits(EngineTests):
         assert task.error is not None
         assert task.error.type == "scratch_exceeded"
 
+    def test_a_tool_that_has_no_files_is_within_its_scratch_space(self, work: Work) -> None:
+        task = work.run("sleep", {"resources": Resources(scratch_mb=5)}, seconds=0.6)
+        assert task.state is State.SUCCEEDED, task.error
+
     @pytest.mark.parametrize("where", ["memfd", "shared memory"])
     def test_files_in_memory_count_as_memory(self, work: Work, where: str) -> None:
         task = work.run("fill", {"resources": Resources(memory_mb=100)}, mb=160, where=where)
