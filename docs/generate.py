@@ -169,7 +169,7 @@ TASK_ERRORS = {
     "store_refused": "The store can never keep what the task had to write; the message says why.",
     "timed_out": "The task ran longer than `max_runtime_s`.",
     "memory_exceeded": "The task used more memory than `memory_mb`.",
-    "scratch_exceeded": "The task used more scratch space than `scratch_mb`.",
+    "scratch_exceeded": "The task used more scratch space, artifacts included, than `scratch_mb`.",
     "cancelled": "The task was cancelled; the message says why, if somebody did.",
     "job_ended": "Three jobs of the task, at Slurm or AWS Batch, ended and began nothing.",
     "job_timed_out": "Slurm ended the task's job at the job's own time limit.",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import itertools
 import os
-import re
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Mapping
@@ -17,11 +16,11 @@ from dataclasses import InitVar, dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from . import json_text
 from .errors import InvalidRequest, TaskCancelled
-from .folders import make_private
+from .folders import make_private, outgoing_file, safe_file_name, scratch_folder
 from .task import Answer, Artifact, Caller
 from .task_request import check_size, check_text
 from .times import duration_s, moment
@@ -31,7 +30,6 @@ MAX_QUESTIONS, MAX_NAME_CHARS = 100, 1000
 #: How long a question may wait for its answer before its default counts.
 LONGEST_TIMEOUT_S = 1e9
 _CHUNK = 1 << 20
-_UNSAFE = re.compile(r"[^\w.()\- ]+")
 
 
 class Channel(Protocol):
@@ -90,7 +88,7 @@ class TaskContext:
     @cached_property
     def scratch(self) -> Path:
         """A private folder for this attempt; it is removed when the attempt is over."""
-        folder = scratch_folder(self._folder, self.attempt)
+        folder = scratch_folder(self._folder)
         make_private(folder)
         return folder
 
@@ -152,26 +150,25 @@ class TaskContext:
         check_text("an artifact's name", name, MAX_NAME_CHARS)
         check_text("an artifact's kind", kind, MAX_NAME_CHARS)
         artifact_id = "art_" + secrets.token_hex(16)
-        folder = self._folder / "artifacts" / artifact_id
-        make_private(folder)
-        target = folder / safe_file_name(name)
-        digest = (
-            _copy_bytes(source, target) if isinstance(source, bytes) else _copy_file(path or Path(), target)
-        )
-        target.chmod(0o400)
-        artifact = Artifact(
-            artifact_id=artifact_id,
-            task_id=self.task_id,
-            attempt=self.attempt,
-            name=name,
-            kind=kind,
-            size_bytes=target.stat().st_size,
-            sha256=digest,
-            path=f"{self.task_id}/artifacts/{artifact_id}/{target.name}",
-            created_at=time.time_ns() // 1_000_000,
-        )
-        body = {name: getattr(artifact, name) for name in Artifact.__slots__}
-        self._channel.request("artifact", body)
+        outgoing = outgoing_file(self._folder, artifact_id)
+        make_private(outgoing.parent)
+        try:
+            size, digest = _write(source if path is None else path, outgoing)
+            artifact = Artifact(
+                artifact_id=artifact_id,
+                task_id=self.task_id,
+                attempt=self.attempt,
+                name=name,
+                kind=kind,
+                size_bytes=size,
+                sha256=digest,
+                path=f"{self.task_id}/artifacts/{artifact_id}/{safe_file_name(name)}",
+                created_at=time.time_ns() // 1_000_000,
+            )
+            body = {name: getattr(artifact, name) for name in Artifact.__slots__}
+            self._channel.request("artifact", body)
+        finally:
+            outgoing.unlink(missing_ok=True)
         return artifact
 
     def _find(self, path: Path) -> Path:
@@ -323,35 +320,19 @@ def _check_defaults(
             raise InvalidRequest(reason=reason)
 
 
-def scratch_folder(task_folder: Path, attempt: int) -> Path:
-    return task_folder / f"scratch-{attempt}"
-
-
 def deadline_of(timeout_at: int | None) -> datetime | None:
     return None if timeout_at is None else moment(timeout_at)
 
 
-def safe_file_name(name: str) -> str:
-    """`name` as one plain path component, whatever a tool made of it."""
-    plain = _UNSAFE.sub("_", Path(name).name).strip(". ")
-    return plain.encode()[:200].decode(errors="ignore") or "file"
-
-
-def _copy_bytes(data: bytes, target: Path) -> str:
-    with target.open("xb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    return hashlib.sha256(data).hexdigest()
-
-
-def _copy_file(source: Path, target: Path) -> str:
-    digest = hashlib.sha256()
-    with source.open("rb") as data, target.open("xb") as out:
+def _write(source: bytes | str | os.PathLike[str], target: Path) -> tuple[int, str]:
+    """Copy bytes, or a file, to a new file; its size and its SHA-256. The keeper syncs its own copy."""
+    digest, size = hashlib.sha256(), 0
+    with target.open("xb") as out, _opened(source) as data:
         while chunk := data.read(_CHUNK):
             digest.update(chunk)
-            out.write(chunk)
-        out.flush()
-        os.fsync(out.fileno())
-    shutil.copystat(source, target)
-    return digest.hexdigest()
+            size += out.write(chunk)
+    return size, digest.hexdigest()
+
+
+def _opened(source: bytes | str | os.PathLike[str]) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .context import Channel, TaskContext, deadline_of, scratch_folder
+from .context import Channel, TaskContext, deadline_of
 from .errors import ProtocolError, ToolFailed
+from .folders import work_folder
 from .lifespan import Life, Lifespan
 from .outcome import add_details, failed, returned, traceback_of
 from .retry import Retry
@@ -97,7 +98,7 @@ class Assignment:
             tags=task.tags,
             meta=task.meta,
             resources=resources,
-            folder=str(tasks_folder / task.task_id),
+            folder=str(work_folder(tasks_folder, task.task_id, task.attempt)),
             max_result_bytes=limits.max_result_bytes,
             max_checkpoint_bytes=limits.max_checkpoint_bytes,
             answers=task.answers,
@@ -178,7 +179,7 @@ class Execution:
     def _run(self, spec: ToolSpec, assignment: Assignment, channel: Channel) -> dict[str, Any]:
         context, folder = self._begin(assignment, channel), Path(assignment.folder)
         if assignment.attempt > 1:  # an attempt that was killed had no time to tidy up
-            for left in set(folder.glob("scratch-*")) - {scratch_folder(folder, assignment.attempt)}:
+            for left in set(folder.parent.glob("work-*")) - {folder}:
                 shutil.rmtree(left, ignore_errors=True)
         started, usage = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         try:
@@ -196,7 +197,7 @@ class Execution:
         if "error" in outcome:
             outcome["error"] = spec.without_secrets(outcome["error"], assignment.inputs)
         outcome["metrics"] = _metrics(started, usage)
-        shutil.rmtree(scratch_folder(folder, assignment.attempt), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return outcome
 
     def _begin(self, assignment: Assignment, channel: Channel) -> TaskContext:

@@ -3,68 +3,101 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from ..errors import ArtifactNotFound, ArtifactStorageError
-from ..folders import make_private, remove_task_folder
+from ..errors import ArtifactStorageError
+from ..folders import make_private, open_beneath, remove_task_folder
 from ..task import Artifact
 from .place import CHUNK
 
 
 class OwnFolder:
-    """On the host that ran the task, where its process put them: nothing is copied."""
+    """Artifacts in the folders of their tasks, on the host that ran them."""
 
     elsewhere = False
 
     def __init__(self, tasks: Path) -> None:
         self._tasks = tasks
 
-    def keep(self, artifact: Artifact) -> None: ...
+    def keep(self, artifact: Artifact, source: BinaryIO) -> None:
+        target = self._tasks / artifact.path
+        folder = target.parent
+        part = folder.with_name(f".{secrets.token_hex(8)}")
+        try:
+            make_private(part)
+            try:
+                self._copy(artifact, source, part / target.name)
+                self._publish(artifact, part, folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+        except OSError as error:
+            raise self._error(artifact, error) from error
 
-    def file(self, artifact: Artifact) -> Path | None:
-        path = self.path(artifact)
-        return path if path.is_file() else None
+    def _copy(self, artifact: Artifact, source: BinaryIO, target: Path) -> None:
+        digest = hashlib.sha256()
+        with target.open("xb") as out:
+            for chunk in whole(artifact, source):
+                digest.update(chunk)
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        check_hash(str(self._tasks), artifact, digest.hexdigest())
+        target.chmod(0o400)
 
-    def path(self, artifact: Artifact) -> Path:
-        """Where an artifact's file is to be. Raises ArtifactNotFound if that were outside its task's folder.
+    def _publish(self, artifact: Artifact, part: Path, folder: Path) -> None:
+        """Give the folder of a new artifact its name, unless one has it already: nothing is replaced."""
+        try:
+            part.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            digest = hashlib.sha256()
+            for chunk in self.chunks(artifact):
+                digest.update(chunk)
+            check_hash(str(self._tasks), artifact, digest.hexdigest())
 
-        Also by a link: a tool must not have files of others given out.
-        """
-        tasks = self._tasks.resolve()
-        path = (tasks / artifact.path).resolve()
-        if not path.is_relative_to(tasks / artifact.task_id):
-            raise ArtifactNotFound(artifact_id=artifact.artifact_id)
-        return path
+    def _error(self, artifact: Artifact, error: OSError) -> ArtifactStorageError:
+        return ArtifactStorageError(storage=str(self._tasks), reason=f"{artifact.name}: {error}")
+
+    def has(self, artifact: Artifact) -> bool:
+        """Whether this host has the file of an artifact."""
+        try:
+            self._open(artifact).close()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _open(self, artifact: Artifact) -> BinaryIO:
+        """Open a kept file. Raises FileNotFoundError unless it is one, of the size that it was kept with."""
+        file = open_beneath(self._tasks, artifact.path)
+        if os.fstat(file.fileno()).st_size != artifact.size_bytes:
+            file.close()
+            raise FileNotFoundError(errno.ENOENT, "The file has changed since it was kept", artifact.name)
+        return file
 
     def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         left = artifact.size_bytes if length is None else length
-        with self.path(artifact).open("rb") as file:
+        with self._open(artifact) as file:
             file.seek(offset)
             while left > 0 and (chunk := file.read(min(left, CHUNK))):
                 left -= len(chunk)
                 yield chunk
 
     def read(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> bytes:
-        with self.path(artifact).open("rb") as file:
-            file.seek(offset)
-            return file.read(-1 if length is None else length)
+        return b"".join(self.chunks(artifact, offset, length))
 
     def link(self, artifact: Artifact, media_type: str, for_s: float) -> tuple[str, float] | None:
         return None
 
     def remove(self, task_id: str) -> None:
         remove_task_folder(self._tasks, task_id)
-
-    def discard(self, artifact: Artifact) -> None:
-        """Remove the file of an artifact that is kept elsewhere now."""
-        path = self.path(artifact)
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # others of the task are still here
-            path.parent.rmdir()
-            path.parent.parent.rmdir()
 
     def check(self) -> str:
         return str(self._tasks)
@@ -82,33 +115,14 @@ class SharedFolder(OwnFolder):
         super().__init__(folder)
         self._own = own
 
-    def keep(self, artifact: Artifact) -> None:
-        target = super().path(artifact)
-        beside = target.with_name(f".{artifact.artifact_id}")
-        digest = hashlib.sha256()
-        try:
-            make_private(target.parent)
-            try:
-                with beside.open("wb") as out:
-                    for chunk in self._own.chunks(artifact):
-                        digest.update(chunk)
-                        out.write(chunk)
-                    out.flush()
-                    os.fsync(out.fileno())
-                check_hash(str(self._tasks), artifact, digest.hexdigest())
-                beside.chmod(0o400)
-                beside.replace(target)
-            except BaseException:
-                beside.unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            reason = f"{error}; see that the folder is mounted and may be written"
-            raise ArtifactStorageError(storage=str(self._tasks), reason=reason) from error
-        self._own.discard(artifact)
+    def _error(self, artifact: Artifact, error: OSError) -> ArtifactStorageError:
+        reason = f"{error}; see that the folder is mounted and may be written"
+        return ArtifactStorageError(storage=str(self._tasks), reason=reason)
 
-    def path(self, artifact: Artifact) -> Path:
-        shared = super().path(artifact)
-        return shared if shared.is_file() else self._own.file(artifact) or shared
+    def _open(self, artifact: Artifact) -> BinaryIO:
+        with contextlib.suppress(FileNotFoundError):
+            return super()._open(artifact)
+        return self._own._open(artifact)
 
     def remove(self, task_id: str) -> None:
         super().remove(task_id)
@@ -124,8 +138,16 @@ class SharedFolder(OwnFolder):
         return str(self._tasks)
 
 
+def whole(artifact: Artifact, source: BinaryIO, size: int = CHUNK) -> Iterator[bytes]:
+    """The bytes of a file that is to be kept; one more than it should have, if it is longer."""
+    left = artifact.size_bytes + 1
+    while data := source.read(min(size, left)):
+        left -= len(data)
+        yield data
+
+
 def check_hash(storage: str, artifact: Artifact, found: str) -> None:
-    """Raises ArtifactStorageError for a file that is no longer what its tool's process said it was."""
+    """Raise ArtifactStorageError for a file that is not the one that its tool's process described."""
     if found != artifact.sha256:
         reason = f"{artifact.name} changed while it was kept: its SHA-256 is {found}, not {artifact.sha256}"
         raise ArtifactStorageError(storage=storage, reason=reason)

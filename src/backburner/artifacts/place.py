@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from ..task import Artifact
 
@@ -15,22 +14,21 @@ CHUNK = 1 << 20
 class ArtifactStore(Protocol):
     """Where artifacts are kept. Every verb may be called from many threads.
 
-    A tool's process puts a file into its task's folder, on its host; `keep` makes an artifact of it. What is
-    there is immutable. Each verb may raise ArtifactStorageError; who reads gets OSError for what is gone, and
-    ArtifactNotFound for what would lead out of its task's folder.
+    A tool's process puts a file into the folder of its attempt; `keep` copies it to a place that no confined
+    tool can reach. What is kept is immutable. Each verb may raise ArtifactStorageError. A read raises
+    FileNotFoundError for a file that is gone.
     """
 
     @property
     def elsewhere(self) -> bool:
-        """Whether `keep` has to take files away from their host, and so may take long."""
+        """Whether the files are on a storage beside this host, which may be slow or away."""
         ...
 
-    def keep(self, artifact: Artifact) -> None:
-        """Have it kept: whole and with its hash when this returns, and not at all when it raises."""
-        ...
+    def keep(self, artifact: Artifact, source: BinaryIO) -> None:
+        """Keep a copy of an open file: whole and with its hash when this returns, else not at all.
 
-    def file(self, artifact: Artifact) -> Path | None:
-        """The file of an artifact, if this host has it as one."""
+        Nothing is replaced: raises ArtifactStorageError where another file is kept under this id.
+        """
         ...
 
     def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:

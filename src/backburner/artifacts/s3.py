@@ -12,15 +12,14 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, BinaryIO
 
 from ..aws_client import make_client, told
 from ..config import ArtifactSettings
 from ..errors import ArtifactStorageError, ConfigError
+from ..folders import as_attachment
 from ..task import Artifact
-from .folder import OwnFolder, check_hash
+from .folder import OwnFolder, check_hash, whole
 from .place import CHUNK
 
 #: The size of a part: with one in memory at a time, and no more of them than a storage takes.
@@ -56,26 +55,40 @@ class S3Storage:
 
     # -- keeping
 
-    def keep(self, artifact: Artifact) -> None:
-        whole = {"Bucket": self._settings.bucket, "Key": self._key(artifact)}
+    def keep(self, artifact: Artifact, source: BinaryIO) -> None:
+        place = {"Bucket": self._settings.bucket, "Key": self._key(artifact)}
         try:
             with self._errors():
+                if self._is_kept(artifact, place):
+                    return
                 if artifact.size_bytes <= _PART_BYTES:
-                    data = self._own.read(artifact, length=artifact.size_bytes + 1)  # a longer one is another
+                    data = b"".join(whole(artifact, source))
                     check_hash(self._settings.url, artifact, hashlib.sha256(data).hexdigest())
-                    self._client.put_object(**whole, Body=data, ChecksumSHA256=_checksum(data))
+                    self._client.put_object(**place, Body=data, ChecksumSHA256=_checksum(data))
                 else:
-                    self._keep_in_parts(artifact, whole)
+                    self._keep_in_parts(artifact, source, place)
         except OSError as error:
             raise self._error(f"{artifact.name} cannot be read: {error}") from error
-        self._own.discard(artifact)
 
-    def _keep_in_parts(self, artifact: Artifact, whole: dict[str, str]) -> None:
-        begun = self._client.create_multipart_upload(**whole, ChecksumAlgorithm="SHA256")
-        upload = {**whole, "UploadId": begun["UploadId"]}
-        digest, parts = hashlib.sha256(), []
+    def _is_kept(self, artifact: Artifact, place: dict[str, str]) -> bool:
+        """Whether this very file is there already. Raises ArtifactStorageError if another one is."""
+        digest = hashlib.sha256()
         try:
-            for number, data in enumerate(self._parts(artifact), 1):
+            with contextlib.closing(self._body(place)) as body:
+                for chunk in body.iter_chunks(CHUNK):
+                    digest.update(chunk)
+        except FileNotFoundError:
+            return False
+        check_hash(self._settings.url, artifact, digest.hexdigest())
+        return True
+
+    def _keep_in_parts(self, artifact: Artifact, source: BinaryIO, place: dict[str, str]) -> None:
+        begun = self._client.create_multipart_upload(**place, ChecksumAlgorithm="SHA256")
+        upload = {**place, "UploadId": begun["UploadId"]}
+        digest, parts = hashlib.sha256(), []
+        size = max(_PART_BYTES, artifact.size_bytes // (_MOST_PARTS - 1))
+        try:
+            for number, data in enumerate(whole(artifact, source, size), 1):
                 digest.update(data)
                 checksum = _checksum(data)
                 sent = self._client.upload_part(
@@ -89,21 +102,10 @@ class S3Storage:
                 self._client.abort_multipart_upload(**upload)
             raise
 
-    def _parts(self, artifact: Artifact) -> Iterator[bytes]:
-        size = max(_PART_BYTES, artifact.size_bytes // (_MOST_PARTS - 1))
-        with self._own.path(artifact).open("rb") as file:
-            left = artifact.size_bytes + 1
-            while data := file.read(min(size, left)):
-                left -= len(data)
-                yield data
-
     # -- reading
 
-    def file(self, artifact: Artifact) -> Path | None:
-        return self._own.file(artifact)
-
     def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        if self._own.file(artifact) is not None:
+        if self._own.has(artifact):
             yield from self._own.chunks(artifact, offset, length)
             return
         end = artifact.size_bytes if length is None else min(artifact.size_bytes, offset + length)
@@ -129,7 +131,7 @@ class S3Storage:
         return b"".join(self.chunks(artifact, offset, length))
 
     def link(self, artifact: Artifact, media_type: str, for_s: float) -> tuple[str, float] | None:
-        if self._settings.links != "storage" or self._own.file(artifact) is not None:
+        if self._settings.links != "storage" or self._own.has(artifact):
             return None
         for_s = min(for_s, _LONGEST_LINK_S)
         what = {
@@ -137,7 +139,7 @@ class S3Storage:
             "Key": self._key(artifact),
             "ResponseContentType": media_type,
             # It is a tool's output: it must not run as a page of the storage's origin.
-            "ResponseContentDisposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
+            "ResponseContentDisposition": as_attachment(artifact.name),
         }
         with self._errors():
             return self._client.generate_presigned_url(

@@ -107,8 +107,8 @@ def _choose(artifacts: Sequence[Artifact], names: list[str]) -> list[Artifact]:
 
 
 def _fetch(place: Place, artifact: Artifact, folder: Path, *, force: bool) -> Path:
-    from ..context import safe_file_name
     from ..errors import EngineError
+    from ..folders import safe_file_name
 
     target = folder / safe_file_name(artifact.name)
     if target.exists() and not force:

@@ -92,8 +92,8 @@ def token_of_task(
 ) -> None:
     """Make a token with which a worker elsewhere may run one task, through the server, and print it.
 
-    The server must have http.worker_door switched on. Such a token reaches that task alone, and cannot
-    be revoked; it ends by itself.
+    The server must have http.worker_door switched on. Such a token reaches that task alone. It cannot be
+    revoked; it expires, and is void when the task has ended.
     """
     from ..times import duration_s
     from ..worker_pass import Passes

@@ -7,7 +7,7 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,6 +20,7 @@ from .verb import TaskId, verb
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..lifecycle import State
     from ..task import Task
 
 #: How long a supervisor of an older release has for its end, after its tasks' grace.
@@ -172,11 +173,20 @@ def run_task(
     it needs no password of the store: only that server, a token for this task, and the app.
     """
     if server:
-        task, leased = _run_behind(server, token, task_id, _target(where))
+        found, leased = _run_behind(server, token, task_id, _target(where))
     else:
         with opened(where) as place:
             task, leased = _run_on_store(place, task_id)
-    _tell(task, leased, where.as_json)
+            found = _Found(task.task_id, task.state, task.waits_for)
+    _tell(found, leased, where.as_json)
+
+
+class _Found(NamedTuple):
+    """What is known of the task when the command ends."""
+
+    task_id: str
+    state: State
+    waits_for: str | None = None
 
 
 def _run_on_store(place: Place, task_id: str) -> tuple[Task, bool]:
@@ -198,18 +208,21 @@ def _target(where: Where) -> str:
     return parse(where.target) if where.target else ""
 
 
-def _run_behind(server: str, token: str, task_id: str, target: str) -> tuple[Task, bool]:
+def _run_behind(server: str, token: str, task_id: str, target: str) -> tuple[_Found, bool]:
     """Run it through the door of a server; its files are here only as long as it runs."""
     from .. import supervise
     from ..config import ArtifactSettings, Settings
-    from ..door.client import DoorStore
+    from ..door.client import DoorStore, TaskEnded
 
     if not token:
         raise typer.BadParameter(
             "--server wants a token for the task: `backburner token task`, on the server"
         )
     with tempfile.TemporaryDirectory(prefix="backburner-run-") as folder:
-        store = DoorStore(server, token, Path(folder))
+        try:
+            store = DoorStore(server, token, Path(folder))
+        except TaskEnded as ended:
+            return _Found(task_id, ended.state), False
         with contextlib.closing(store):
             if store.task.task_id != task_id:
                 raise typer.BadParameter(f"the token is for {store.task.task_id}, and for no other task")
@@ -218,10 +231,14 @@ def _run_behind(server: str, token: str, task_id: str, target: str) -> tuple[Tas
             leased = supervise.run_task(
                 store, settings, Path(folder), store.task, store.supervisor_id, target=target
             )
-            return store.begin(), leased
+            try:
+                task = store.begin()
+            except TaskEnded as ended:
+                return _Found(task_id, ended.state), leased
+            return _Found(task_id, task.state, task.waits_for), leased
 
 
-def _tell(task: Task, leased: bool, as_json: bool) -> None:
+def _tell(task: _Found, leased: bool, as_json: bool) -> None:
     task_id = task.task_id
     if as_json:
         print_json({"task_id": task_id, "state": str(task.state), "leased": leased})

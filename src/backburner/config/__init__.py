@@ -7,6 +7,7 @@ This module itself stays light: a supervisor gets its settings as JSON and needs
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -94,7 +95,8 @@ class Settings:
 
     store: str = setting(
         "",
-        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file of its own). A relative"
+        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file for this app and its"
+        " folder, in the user's state folder). A relative"
         " file is beside the app's file if code names it, beside backburner.toml if that does, and else in"
         " the working folder",
     )
@@ -252,9 +254,21 @@ def _record(kind: type[R], values: Mapping[str, Any]) -> R:
     )
 
 
-def default_store(name: str, environment: Mapping[str, str]) -> str:
-    """A SQLite file in the user's state folder: a server that a host starts has no folder of its own."""
-    return f"sqlite:///{state_folder(environment)}/{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}.db"
+def default_store(name: str, environment: Mapping[str, str], folder: Path | None = None) -> str:
+    """A SQLite file in the user's state folder: a server that a host starts has no folder of its own.
+
+    `folder` is where the app's file is: two projects whose apps have one name have a store each.
+    """
+    file = re.sub(r"[^A-Za-z0-9._-]+", "_", name)
+    if folder is not None:
+        file += f"-{hashlib.sha256(_project(folder).encode()).hexdigest()[:8]}"
+    return f"sqlite:///{state_folder(environment)}/{file}.db"
+
+
+def _project(folder: Path) -> str:
+    """What tells projects apart: their folder, and for an installed package its name, in any environment."""
+    path = folder.absolute().as_posix()
+    return re.split(r"/(?:site|dist)-packages/", path)[-1]
 
 
 def store_from(folder: Path, url: str) -> str:

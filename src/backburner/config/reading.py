@@ -102,7 +102,7 @@ def read(
     except ValidationError as error:
         raise _refusal(error) from None
     values = model.model_dump(exclude_unset=True)
-    values.setdefault("store", default_store(name, environment))
+    values.setdefault("store", default_store(name, environment, folder))
     values["async_queue"] = _async_queue(values)
     values["queues"] = _queues(values)
     if (contract := values.get("task_id", {})).get("state_dir"):

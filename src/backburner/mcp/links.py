@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from itsdangerous import BadData, URLSafeSerializer
 
-from ..context import safe_file_name
 from ..errors import ArtifactNotFound
+from ..folders import safe_file_name
 from ..result_parts import media_type_in
 from ..store import Store
 from ..task import Artifact, Task

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from backburner.cli.exits import Exit
 from tests.integration.cli.conftest import COMMAND, Lab
 from tests.services import free_port
 
@@ -62,3 +63,20 @@ def test_a_server_without_a_target_says_how_to_name_one(lab: Lab) -> None:
     done = lab.run("serve", BACKBURNER_TARGET="")
     assert done.returncode == 2
     assert "BACKBURNER_TARGET" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("submit", "add", "a=1"), ("serve", "lab.py", "--http", "127.0.0.1:0")])
+def test_a_store_that_cannot_be_made_is_told_in_one_line(lab: Lab, words: tuple[str, ...]) -> None:
+    done = lab.run(*words, "--store", "sqlite:////proc/nope/lab.db")
+    assert done.returncode == Exit.TROUBLE
+    (line,) = done.stderr.splitlines()
+    assert "/proc/nope" in line
+
+
+def test_a_port_in_use_is_told_in_one_line_with_advice(lab: Lab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        done = lab.run("serve", "lab.py", "--http", address)
+    assert done.returncode == Exit.USAGE
+    (line,) = done.stderr.splitlines()
+    assert f"another program listens on {address}; end it, or choose another port" in line

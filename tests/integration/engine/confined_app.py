@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import encodings.idna  # noqa: F401, needed for host names; other users may be unable to read Python itself
 import os
 import socket
@@ -76,13 +77,17 @@ def keep(ctx: TaskContext) -> str:
 
 
 @bb.tool(retries=0)
-def keep_link(target: str, ctx: TaskContext) -> str:
-    """Keep an artifact, and put a link to another file in its place."""
-    path = ctx.artifact(b"kept", name="kept").path
-    file = ctx.scratch.parents[1] / path
-    file.unlink()
-    file.symlink_to(target)
-    return path
+def keep_link(target: str, ctx: TaskContext) -> list[str]:
+    """Keep an artifact, and try to rewrite it and to put a link to another file in its place."""
+    file = ctx.scratch.parents[2] / ctx.artifact(b"kept", name="kept").path
+    with contextlib.suppress(PermissionError):
+        file.chmod(0o600)
+    return [
+        _attempt(file.write_bytes, b"lies"),
+        _attempt(file.parent.rename, ctx.scratch / "elsewhere"),
+        _attempt(file.unlink),
+        _attempt(file.symlink_to, target),
+    ]
 
 
 @bb.tool(retries=1)

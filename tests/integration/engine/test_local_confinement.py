@@ -16,7 +16,7 @@ import pytest
 from backburner import Backburner
 from backburner.engines.local import landlock
 from backburner.engines.local.isolation import network_missing
-from backburner.errors import ArtifactNotFound, ConfigError, NotConfined
+from backburner.errors import ConfigError, NotConfined
 from backburner.lifecycle import State
 from backburner.task import Task
 from tests.integration.engine import confined_app
@@ -115,6 +115,8 @@ def test_tools_can_run_as_a_user_by_name(start: Start) -> None:
 def test_a_tool_of_another_user_reads_no_store_and_its_files_are_kept(start: Start, folder: Path) -> None:
     local = start(**USERS)
     assert result(local, "read", path=str(folder / "tasks.db")) == "PermissionError"
+    environment = f"/proc/{local.supervisor().pid}/environ"
+    assert result(local, "read", path=environment) == "PermissionError"
     assert kept_file(local, result(local, "keep")).read_text() == "mine"
 
 
@@ -132,8 +134,25 @@ def test_no_file_of_another_task_is_given_out_through_a_link(start: Start) -> No
     (of_alice,) = local.service.artifacts(kept.task_id, owner="alice")
     (of_bob,) = local.service.artifacts(linked.task_id, owner="bob")
     assert local.app.artifacts.read(of_alice) == b"mine"
-    with pytest.raises(ArtifactNotFound):
+    with pytest.raises(FileNotFoundError):
         local.app.artifacts.read(of_bob)
+
+
+@pytest.mark.parametrize(
+    "isolation",
+    [
+        pytest.param(FILES, marks=needs_landlock),
+        pytest.param({**NO_NETWORK, **FILES, "no_new_privileges": True}, marks=[needs_root, needs_landlock]),
+    ],
+    ids=["files", "all"],
+)
+def test_a_confined_tool_cannot_change_what_it_has_kept(start: Start, isolation: dict[str, Any]) -> None:
+    local = start(**isolation)
+    task = local.run_as("alice", "keep_link", target="/etc/hostname")
+    assert task.state is State.SUCCEEDED, task.error
+    assert "done" not in task.result
+    (kept,) = local.service.artifacts(task.task_id, owner="alice")
+    assert local.app.artifacts.read(kept) == b"kept"
 
 
 @needs_root

@@ -84,7 +84,7 @@ def keep(name: str, *, ctx: TaskContext) -> str:
 def lead_out(*, ctx: TaskContext) -> str:
     """Make a file, and put a link in its place that leads out of the task's folder."""
     artifact = ctx.artifact(b"kept", name="kept.txt")
-    folder = ctx.scratch.parent / "artifacts" / artifact.artifact_id
+    folder = ctx.scratch.parents[1] / "artifacts" / artifact.artifact_id
     (folder / "kept.txt").unlink()
     (folder / "kept.txt").symlink_to("/etc/passwd")
     return artifact.artifact_id

@@ -60,6 +60,7 @@ def hostile(text: str = "", *, ctx: TaskContext) -> dict[str, object]:
     print(f"\x1b]0;title\x07\x1b[2J\x1b[31m{text}\x1b[0m")
     ctx.artifact(b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(3)</script></svg>", "drawing.svg")
     ctx.artifact(text.encode(), f"{text[:60]}.html".replace("/", "_"))
+    ctx.artifact(b"document.title = 'taken over'", "../../run.js")
     return {text: [text, {"deep": text}]}
 
 

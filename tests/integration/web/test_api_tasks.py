@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
 
-from tests.integration.web.conftest import UNKNOWN, Api
+from tests.integration.web.conftest import UNKNOWN, Api, Served
 
 
 def test_a_task_is_submitted_and_seen_through(local: Api) -> None:
@@ -212,6 +213,38 @@ def test_an_artifact_has_a_link_that_takes_ranges_and_cannot_be_altered(local: A
     assert (part.status_code, part.content) == (206, b"01234")
     altered = link[:-2] + ("AA" if link[-2:] != "AA" else "BB")
     assert httpx2.get(altered).status_code == 404
+
+
+def test_a_download_never_follows_a_link_put_in_the_place_of_the_file(
+    local: Api, open_server: Served
+) -> None:
+    task_id = local.finished("count")
+    (artifact,) = local.get(f"/tasks/{task_id}/artifacts")["artifacts"]
+    (file,) = open_server.deployment.folder.glob(f"**/{artifact['artifact_id']}/digits.txt")
+    secret, copy = file.with_name("secret"), file.with_name("copy")
+    secret.write_bytes(b"s" * artifact["size_bytes"])
+    copy.write_bytes(file.read_bytes())
+    over = threading.Event()
+
+    def swap() -> None:
+        """As a tool may that can write there: the file is itself and a link, in turns."""
+        beside = file.with_name("beside")
+        while not over.is_set():
+            beside.symlink_to(secret)
+            beside.replace(file)
+            beside.hardlink_to(copy)
+            beside.replace(file)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        with httpx2.Client() as http:
+            seen = {http.get(artifact["download_url"]).content for _ in range(300)}
+    finally:
+        over.set()
+        swapping.join()
+    assert copy.read_bytes() in seen
+    assert secret.read_bytes() not in seen
 
 
 def test_no_task_of_a_paused_queue_begins_until_it_is_resumed(local: Api) -> None:

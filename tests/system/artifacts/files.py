@@ -1,19 +1,33 @@
-"""Files as a tool's process leaves them."""
+"""Files as a tool's process leaves them, and as they are kept."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
+from backburner.artifacts import ArtifactStore
+from backburner.folders import open_outgoing, outgoing_file, work_folder
 from backburner.task import Artifact
 from backburner.task_ids import new_task_id
 
 
 def made_file(tasks: Path, data: bytes) -> Artifact:
-    """A file in its task's folder, that is not kept yet."""
+    """A file in the folder of its attempt, that is not kept yet."""
     task_id, artifact_id = new_task_id(0), f"art_{0:032}"
     path = f"{task_id}/artifacts/{artifact_id}/data.bin"
-    (tasks / path).parent.mkdir(parents=True)
-    (tasks / path).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
-    return Artifact(artifact_id, task_id, 1, "data.bin", "file", len(data), digest, path, 0)
+    artifact = Artifact(artifact_id, task_id, 1, "data.bin", "file", len(data), digest, path, 0)
+    file = outgoing(tasks, artifact)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(data)
+    return artifact
+
+
+def outgoing(tasks: Path, artifact: Artifact) -> Path:
+    return outgoing_file(work_folder(tasks, artifact.task_id, artifact.attempt), artifact.artifact_id)
+
+
+def keep(place: ArtifactStore, tasks: Path, artifact: Artifact) -> None:
+    """As a supervisor does."""
+    with open_outgoing(tasks, artifact) as source:
+        place.keep(artifact, source)

@@ -20,7 +20,7 @@ from backburner.errors import ArtifactStorageError
 from tests.aws import CREDENTIALS, MotoServer
 from tests.services import wait_until
 from tests.system.artifacts.conftest import MakeHost
-from tests.system.artifacts.files import made_file
+from tests.system.artifacts.files import keep, made_file, outgoing
 from tests.system.artifacts.hosts import most_memory_mb
 
 #: More than one part of an upload.
@@ -158,7 +158,7 @@ def test_credentials_that_the_storage_does_not_know_are_told(tmp_path: Path) -> 
         artifact = made_file(tmp_path, b"data")
         settings = ArtifactSettings(url="s3://lab", endpoint=strict.url, region="us-east-1")
         with pytest.raises(ArtifactStorageError, match="the access key is not known there") as refused:
-            open_artifacts(settings, tmp_path).keep(artifact)
+            keep(open_artifacts(settings, tmp_path), tmp_path, artifact)
         assert refused.value.code == "artifact_storage_error"
     finally:
         strict.stop()
@@ -169,12 +169,12 @@ def test_a_file_that_changed_meanwhile_is_not_kept(
     tmp_path: Path, moto: MotoServer, bucket: str, size: int
 ) -> None:
     artifact = made_file(tmp_path, bytes(size))
-    with (tmp_path / artifact.path).open("r+b") as file:
+    with outgoing(tmp_path, artifact).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"!")
     settings = ArtifactSettings(url=f"s3://{bucket}", endpoint=moto.url, region="us-east-1")
     with pytest.raises(ArtifactStorageError, match="changed while it was kept"):
-        open_artifacts(settings, tmp_path).keep(artifact)
+        keep(open_artifacts(settings, tmp_path), tmp_path, artifact)
     assert keys_in(moto, bucket) == []
     assert "Uploads" not in moto.client("s3").list_multipart_uploads(Bucket=bucket)
 

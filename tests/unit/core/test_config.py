@@ -192,6 +192,17 @@ def test_without_a_store_each_app_has_a_file_of_its_own() -> None:
     )
 
 
+def test_two_projects_whose_apps_have_one_name_have_a_store_each() -> None:
+    def store(folder: str) -> str:
+        return Settings.load("lab", None, {"XDG_STATE_HOME": "/s"}, folder=Path(folder)).store
+
+    assert store("/home/ada/one") != store("/home/ada/two")
+    assert store("/home/ada/one") == store("/home/ada/one")
+    assert store("/home/ada/one").startswith("sqlite:////s/backburner/lab-")
+    # An installed package keeps its store when its environment is made anew.
+    assert store("/venv/lib/python3.11/site-packages/lab") == store("/new/lib/python3.13/site-packages/lab")
+
+
 # -- what values look like -------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ...clock import Clock
 from ...config import Settings
-from ...context import MAX_QUESTIONS, scratch_folder
+from ...context import MAX_QUESTIONS
 from ...errors import BackburnerError
+from ...folders import work_folder
 from ...reports import Asked, Change, Checkpointed, Failed, Outcome, Registered, in_words
 from ...task import Artifact, InputRequest, TaskError
 from .background import FolderRemoval
@@ -136,7 +137,11 @@ class Dispatch:
             case HasCheckpoint(number=number, data_json=data_json):
                 self._write_then_reply(worker.runner, attempt, number, Checkpointed(data_json))
             case HasArtifact(number=number, artifact=artifact):
-                self._keep_then_reply(worker.runner, attempt, number, artifact)
+                if (error := attempt.keeps(artifact)) is None:
+                    self._keep_then_reply(worker.runner, attempt, number, artifact)
+                else:
+                    attempt.stop(error, now)
+                    self._timers.soon("look", attempt.kill_at)
 
     def _take_questions(self, attempt: LeasedAttempt, asks: Asks, now: int) -> None:
         """The runner waits for the answers, which come with the reply."""
@@ -201,7 +206,7 @@ class Dispatch:
                 self.runner_is_ready(worker)  # another one will do
                 return
         task = attempt.lease.task
-        self._removal.remove(scratch_folder(self._tasks_folder / task.task_id, task.attempt))
+        self._removal.remove(work_folder(self._tasks_folder, task.task_id, task.attempt))
         self.finish(worker, attempt, attempt.outcome_of_death(code, self._clock.steady_ms()))
         self.begin_next(worker)
 

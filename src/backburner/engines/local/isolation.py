@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -10,9 +11,8 @@ import sys
 from pathlib import Path
 
 from ...config import IsolationSettings, Settings
-from ...context import scratch_folder
 from ...errors import NotConfined
-from ...folders import tasks_folder
+from ...folders import make_private, scratch_folder, tasks_folder, work_folder
 from ...task import Task
 from . import landlock
 from .confinement import Confinement
@@ -47,19 +47,20 @@ class Isolation:
         return f"{task.owner} {task.task_id} {task.attempt}" if self.for_each_task else task.owner
 
     def confine(self, task: Task, worker_number: int) -> Confinement | None:
-        """What the runner for this task is confined to; None for nothing. Its folder is made for it."""
+        """Return what the runner for this task is confined to; None for nothing. Makes its folder."""
         asked = self._asked
         if not (self.for_each_task or asked.no_new_privileges or asked.network == "none"):
             return None
-        folder, user = self._tasks_folder / task.task_id, None
+        folder, user = work_folder(self._tasks_folder, task.task_id, task.attempt), None
         if self.for_each_task:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
         if self._users:
             user = self._users[worker_number % len(self._users)]
-            _give(folder, *user)
+            folder.parent.chmod(0o711)  # it passes through, and cannot reach the artifacts beside its folder
+            os.chown(folder, *user, follow_symlinks=False)
         return Confinement(
             folder=str(folder) if self.for_each_task else "",
-            scratch=str(scratch_folder(folder, task.attempt)),
+            scratch=str(scratch_folder(folder)),
             user=user,
             no_new_privileges=asked.no_new_privileges,
             own_network=asked.network == "none",
@@ -69,8 +70,8 @@ class Isolation:
         )
 
     def release(self, confinement: Confinement | None) -> None:
-        """Its runner is gone: whoever gets its user next cannot reach the folder."""
-        if confinement is not None and confinement.user is not None:
+        """Take the folder of a runner that is gone: the next one of its user cannot reach it."""
+        if confinement is not None and confinement.folder:
             _take_back(Path(confinement.folder))
 
 
@@ -154,27 +155,11 @@ def _private_files(store_url: str, data_dir: Path) -> list[str]:
     return [*beside, str(data_dir)]
 
 
-def _give(folder: Path, user: int, group: int) -> None:
-    """Let a runner's user work in a task's folder, also where an earlier attempt has kept artifacts."""
-    for place in (folder, folder / "artifacts"):
-        try:
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # it is not there, or no folder: it is not to be given away then
-            continue
-        try:
-            os.fchown(descriptor, user, group)
-        finally:
-            os.close(descriptor)
-
-
 def _take_back(folder: Path) -> None:
-    """Nobody can pass into it, whoever has what is in there."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
+    """Remove the folder if the runner has left nothing there, else let no other user into it."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()
         return
-    try:
-        os.fchown(descriptor, os.geteuid(), os.getegid())
-        os.fchmod(descriptor, 0o700)
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(OSError):
+        os.chown(folder, os.geteuid(), os.getegid(), follow_symlinks=False)
+        folder.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Taking artifacts to where they are kept, beside the supervisor's loop: a large one takes its time."""
+"""Copies artifacts to where they are kept, on threads beside the supervisor's loop."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import selectors
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
 
 from ...artifacts import ArtifactStore
 from ...errors import ArtifactStorageError, BackburnerError
+from ...folders import open_outgoing
 from ...task import Artifact
 
 #: How many go up at a time; each has a part of it in memory.
@@ -20,19 +22,17 @@ Then = Callable[[BackburnerError | None], object]
 
 
 class ArtifactKeeping:
-    """Has artifacts kept. Who asked is told on the loop's thread; at once where nothing has to be moved."""
+    """Has artifacts kept. `then` is called on the loop's thread."""
 
-    def __init__(self, artifacts: ArtifactStore, selector: selectors.BaseSelector) -> None:
+    def __init__(self, artifacts: ArtifactStore, tasks: Path, selector: selectors.BaseSelector) -> None:
         self._artifacts = artifacts
+        self._tasks = tasks
         self._selector = selector
         self._kept: SimpleQueue[tuple[Then, BackburnerError | None]] = SimpleQueue()
         self._room = threading.BoundedSemaphore(_AT_ONCE)
         self._bell: tuple[int, int] | None = None
 
     def keep(self, artifact: Artifact, then: Then) -> None:
-        if not self._artifacts.elsewhere:
-            then(None)
-            return
         if self._bell is None:
             self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             self._selector.register(self._bell[0], selectors.EVENT_READ, self._tell)
@@ -45,7 +45,8 @@ class ArtifactKeeping:
         error: BackburnerError | None = None
         with self._room:
             try:
-                self._artifacts.keep(artifact)
+                with open_outgoing(self._tasks, artifact) as source:
+                    self._artifacts.keep(artifact, source)
             except BackburnerError as raised:
                 error = raised
             except Exception as raised:

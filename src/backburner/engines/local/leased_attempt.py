@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...config import LimitSettings
-from ...context import scratch_folder
 from ...execution import Assignment, choose_cpus
+from ...folders import outgoing_folder, work_folder
 from ...log_lines import about
 from ...reports import (
     Cancelled,
@@ -27,7 +29,7 @@ from ...reports import (
     kind_of,
 )
 from ...store import Lease
-from ...task import Action, Progress, TaskError
+from ...task import Action, Artifact, Progress, TaskError
 from ...tracing import AttemptSpan, Traced, begin
 from . import linux
 from .runner_messages import Done
@@ -41,6 +43,7 @@ LEASE_LOST = "lease_lost"
 
 _LOOK_EVERY_MS = 250
 _SHARE_FOR_WEIGHING = 0.05
+_MB = 1 << 20
 
 #: What happened to an attempt, in order: what a store's `report_all` takes.
 Report = tuple[Lease, list[Change]]
@@ -72,6 +75,7 @@ class LeasedAttempt:
     deadline: int | None = None
     timeout_at: int | None = None
     memory_before_mb: float = 0.0
+    files_before: Collection[linux.FileId] = ()
     false_starts: int = 0
     stopping: TaskError | None = None
     kill_at: int | None = None
@@ -83,6 +87,7 @@ class LeasedAttempt:
     span: AttemptSpan | None = None
     _weigh_again_at: int = 0
     _progress: Progress | None = None
+    _artifacts: dict[str, int] = field(default_factory=dict)
     _changes: list[Change] = field(default_factory=list)
 
     @property
@@ -104,6 +109,8 @@ class LeasedAttempt:
             self.deadline, self.timeout_at = now + limit_ms, wall_now + limit_ms
         if resources.memory_mb is not None and runner_pid is not None:
             self.memory_before_mb = linux.memory_mb(runner_pid)
+        if self.watched and runner_pid is not None:
+            self.files_before = linux.hidden_files([runner_pid])
         self.span = begin(Traced.of(self.lease.task))
         self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
@@ -175,25 +182,49 @@ class LeasedAttempt:
 
     def limit_exceeded(self, runner: int, tasks_folder: Path, now: int) -> TaskError | None:
         """The limit that the attempt, run by this process, is over; None while it is within all."""
-        task, resources = self.lease.task, self.lease.task.resources
+        resources = self.lease.task.resources
         if self.deadline is not None and now >= self.deadline:
             return self._overtime()
+        is_weighed = resources.scratch_mb is not None and now >= self._weigh_again_at
+        if resources.memory_mb is None and not is_weighed:
+            return None
+        began = time.perf_counter()
+        use = linux.family_use(runner, self.files_before)
         if resources.memory_mb is not None:
-            used = linux.family_memory_mb(runner) - self.memory_before_mb
+            used = use.memory_mb - self.memory_before_mb
             if used > resources.memory_mb:
                 message = f"The task used {used:.0f} MB of memory; its limit is {resources.memory_mb} MB."
                 return TaskError("memory_exceeded", message)
-        if resources.scratch_mb is not None and now >= self._weigh_again_at:
-            began = time.perf_counter()
-            used = linux.folder_size_mb(scratch_folder(tasks_folder / task.task_id, task.attempt))
+        if is_weighed:
+            used = self._files_mb(tasks_folder) + use.unlinked_mb
             # A folder of very many files takes long to weigh, and other tasks must not wait for it.
             self._weigh_again_at = now + int((time.perf_counter() - began) * 1000 / _SHARE_FOR_WEIGHING)
-            if used > resources.scratch_mb:
-                message = (
-                    f"The task used {used:.0f} MB of scratch space; its limit is {resources.scratch_mb} MB."
-                )
-                return TaskError("scratch_exceeded", message)
+            return self._too_many_files(used)
         return None
+
+    def keeps(self, artifact: Artifact) -> TaskError | None:
+        """Count an artifact that is to be kept; the limit that the attempt is over then."""
+        self._artifacts[artifact.artifact_id] = artifact.size_bytes
+        return self._too_many_files(sum(self._artifacts.values()) / _MB)
+
+    def _files_mb(self, tasks_folder: Path) -> float:
+        """What is in the folder of the attempt, and the artifacts that it keeps, each counted once."""
+        task = self.lease.task
+        work = work_folder(tasks_folder, task.task_id, task.attempt)
+        total = linux.folder_size(work) + sum(self._artifacts.values())
+        with contextlib.suppress(OSError), os.scandir(outgoing_folder(work)) as entries:
+            for entry in entries:  # each is removed when it is kept
+                with contextlib.suppress(OSError):
+                    size = entry.stat(follow_symlinks=False).st_size
+                    total -= min(size, self._artifacts.get(entry.name, 0))
+        return total / _MB
+
+    def _too_many_files(self, used_mb: float) -> TaskError | None:
+        most = self.lease.task.resources.scratch_mb
+        if most is None or used_mb <= most:
+            return None
+        message = f"The task used {used_mb:.0f} MB of scratch space and artifacts; its limit is {most} MB."
+        return TaskError("scratch_exceeded", message)
 
     def _overtime(self) -> TaskError:
         limit_s = self.lease.task.resources.max_runtime_s

@@ -7,12 +7,18 @@ import ctypes
 import os
 import select
 import signal
+import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 #: In the environment of every process that a supervisor has to do with.
 SUPERVISOR_VARIABLE = "BACKBURNER_SUPERVISOR"
+
+#: A device and the number of a file on it.
+FileId = tuple[int, int]
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -187,14 +193,70 @@ def memory_mb(pid: int) -> float:
     return 0.0
 
 
-def family_memory_mb(pid: int) -> float:
-    """The resident memory of a process and all its descendants."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a family of processes uses: memory, and disk space of files without a name, in MB."""
+
+    memory_mb: float
+    unlinked_mb: float
+
+
+def family_use(pid: int, known: Collection[FileId] = ()) -> Use:
+    """What a process and all its descendants use, but for the open files that are known.
+
+    Memory is what is resident, and files in memory that a process has open: those of memfd_create, and
+    those in /dev/shm. They count once, whether they are mapped or not.
+    """
     families = _families()
     family, size = {pid}, 0
     while len(family) > size:
         size = len(family)
         family |= {child for child, (parent, _) in families.items() if parent in family}
-    return sum(pages for member, (_, pages) in families.items() if member in family) * _PAGE / _MB
+    resident = sum(pages for member, (_, pages) in families.items() if member in family) * _PAGE
+    open_files = {one: found for one, found in hidden_files(family).items() if one not in known}
+    in_memory = sum(size for (device, _), size in open_files.items() if device in _memory_devices())
+    mapped = sum(map(_shared_memory, family))
+    unlinked = sum(open_files.values()) - in_memory
+    return Use((resident - mapped + max(mapped, in_memory)) / _MB, unlinked / _MB)
+
+
+def hidden_files(pids: Collection[int]) -> dict[FileId, int]:
+    """The bytes of each file that these processes have open and that no folder of theirs shows.
+
+    That is a file without a name, or one in memory. A process that may not be looked into shows none.
+    """
+    found = {}
+    for pid in pids:
+        with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    file = entry.stat()
+                    hidden = file.st_nlink == 0 or file.st_dev in _memory_devices()
+                    if hidden and stat.S_ISREG(file.st_mode):
+                        found[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return found
+
+
+@cache
+def _memory_devices() -> frozenset[int]:
+    """The file systems of files in memory."""
+    devices = set()
+    with contextlib.suppress(OSError):
+        devices.add(Path("/dev/shm").stat().st_dev)
+    with contextlib.suppress(OSError, AttributeError):
+        file = os.memfd_create("backburner")
+        devices.add(os.fstat(file).st_dev)
+        os.close(file)
+    return frozenset(devices)
+
+
+def _shared_memory(pid: int) -> int:
+    """The bytes of files in memory that are resident in a process."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text("latin-1").splitlines():
+            if line.startswith("RssShmem:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def _families() -> dict[int, tuple[int, int]]:
@@ -220,15 +282,38 @@ def _pids() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
-def folder_size_mb(folder: Path) -> float:
-    """What a folder holds; what vanishes meanwhile does not count."""
+def folder_size(folder: Path) -> int:
+    """The bytes of all that is in a folder; what vanishes meanwhile does not count.
+
+    No link is followed: a folder counts only if it is the one that was seen in the folder above it.
+    """
     total = 0
-    stack = [str(folder)]
+    stack: list[tuple[str, FileId | None]] = [(str(folder), None)]
     while stack:
-        with contextlib.suppress(OSError), os.scandir(stack.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    stack.append(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total / _MB
+        path, seen = stack.pop()
+        for name, found in _entries(path, seen):
+            if stat.S_ISDIR(found.st_mode):
+                stack.append((f"{path}/{name}", _file_id(found)))
+            else:
+                total += found.st_size
+    return total
+
+
+def _entries(path: str, seen: FileId | None) -> Iterator[tuple[str, os.stat_result]]:
+    """What is in a folder; nothing if it is another than the one that was seen, or gone."""
+    try:
+        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if seen is None or seen == _file_id(os.fstat(place)):
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        yield entry.name, entry.stat(follow_symlinks=False)
+    finally:
+        os.close(place)
+
+
+def _file_id(found: os.stat_result) -> FileId:
+    return found.st_dev, found.st_ino

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ... import json_text
-from ...context import LONGEST_TIMEOUT_S, MAX_NAME_CHARS, MAX_QUESTIONS, safe_file_name
+from ...context import LONGEST_TIMEOUT_S, MAX_NAME_CHARS, MAX_QUESTIONS
 from ...errors import InvalidJson
+from ...folders import safe_file_name
 from ...store import Lease
 from ...task import Action, Artifact, Progress, TaskError
 from .wire import NotAMessage

@@ -86,7 +86,7 @@ class Supervisor:
         self._workers = workers = Workers(
             source.slots, settings, supervisor_id, self._selector, clock, hold, watchdog, isolation, data_dir
         )
-        artifacts = ArtifactKeeping(open_artifacts(settings.artifacts, folder), self._selector)
+        artifacts = ArtifactKeeping(open_artifacts(settings.artifacts, folder), folder, self._selector)
         self._dispatch = dispatch = Dispatch(
             workers, batch, timers, pace, removal, artifacts, clock, settings, folder, source.ended
         )

@@ -5,20 +5,22 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ...app import Backburner
 from ...errors import ArtifactStorageError, BackburnerError
+from ...folders import as_attachment
 from ...task import Artifact
 from ..links import Links, media_type
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _RETRY_AFTER_S = "10"
+#: What a page of this origin could run or show as a part of itself.
+_ACTIVE = re.compile(r"html|[/+]xml|javascript|ecmascript|css|pdf", re.IGNORECASE)
+_SVG = "image/svg+xml"  # as the source of a picture a browser runs nothing of it
 
 
 def download_from(app: Backburner) -> Any:
@@ -27,7 +29,7 @@ def download_from(app: Backburner) -> Any:
     async def download(request: Request) -> Response:
         artifact_id = request.path_params["artifact_id"]
         try:
-            artifact, path = await app.service.aio.run(
+            artifact = await app.service.aio.run(
                 _linked, app, artifact_id, request.query_params.get("token", "")
             )
         except BackburnerError:
@@ -39,32 +41,27 @@ def download_from(app: Backburner) -> Any:
             "Cache-Control": "private, no-store",
             "ETag": f'"{artifact.sha256}"',
         }
-        kind = media_type(artifact)
-        if path is not None:
-            return FileResponse(path, filename=artifact.name, media_type=kind, headers=headers)
-        if not app.artifacts.elsewhere:
-            return PlainTextResponse("This file is gone.\n", status_code=404)
-        return await _stream(app, artifact, request, headers, kind)
+        return await _stream(app, artifact, request, headers)
 
     return download
 
 
-def _linked(app: Backburner, artifact_id: str, token: str) -> tuple[Artifact, Path | None]:
+def _linked(app: Backburner, artifact_id: str, token: str) -> Artifact:
     Links(app.store, "", 0).check(artifact_id, token)
-    artifact = app.store.artifact(artifact_id)
-    return artifact, app.artifacts.file(artifact)
+    return app.store.artifact(artifact_id)
 
 
-async def _stream(
-    app: Backburner, artifact: Artifact, request: Request, headers: dict[str, str], kind: str
-) -> Response:
-    """The bytes of an artifact as its storage gives them: one range of them, if that is asked for."""
+async def _stream(app: Backburner, artifact: Artifact, request: Request, headers: dict[str, str]) -> Response:
+    """The bytes of an artifact as its storage gives them: one range of them, if that is asked for.
+
+    The file is opened once, and what is read and sent is what was opened.
+    """
     size = artifact.size_bytes
     offset, end = asked = _range(request, artifact) or (0, size)
     if offset >= end and size:
         return PlainTextResponse(status_code=416, headers={"Content-Range": f"bytes */{size}"})
     is_head = request.method == "HEAD"
-    chunks = iter(()) if is_head else app.artifacts.chunks(artifact, offset, end - offset)
+    chunks = app.artifacts.chunks(artifact, offset, 1 if is_head else end - offset)
     try:
         # Before the answer begins: then it can still say that there is none.
         first = await app.service.aio.run(next, chunks, b"")
@@ -75,13 +72,19 @@ async def _stream(
     headers |= {
         "Accept-Ranges": "bytes",
         "Content-Length": str(end - offset),
-        "Content-Disposition": f"attachment; filename*=utf-8''{quote(artifact.name, safe='')}",
+        "Content-Disposition": as_attachment(artifact.name),
     }
     if asked != (0, size):
         headers["Content-Range"] = f"bytes {offset}-{end - 1}/{size}"
-    body: Iterator[bytes] = itertools.chain([first], chunks)
+    body: Iterator[bytes] = iter(()) if is_head else itertools.chain([first], chunks)
     status = 200 if asked == (0, size) else 206
-    return StreamingResponse(body, status_code=status, media_type=kind, headers=headers)
+    return StreamingResponse(body, status_code=status, media_type=_passive(artifact), headers=headers)
+
+
+def _passive(artifact: Artifact) -> str:
+    """The media type of an artifact, unless a browser could run what has it."""
+    kind = media_type(artifact)
+    return "application/octet-stream" if _ACTIVE.search(kind) and kind != _SVG else kind
 
 
 def _range(request: Request, artifact: Artifact) -> tuple[int, int] | None:

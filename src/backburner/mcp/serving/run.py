@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 import sys
@@ -53,13 +54,20 @@ async def _serve_stdio(server: Any, framing: Framing) -> None:
 
 
 def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") -> None:
-    """Serve on that address until the process is told to stop. Raises ConfigError: see `check_bind`."""
+    """Serve on that address until the process is told to stop.
+
+    Raises ConfigError for an address that is in use or needs tokens, and StoreError for a store that the
+    dashboard's link needs.
+    """
     import uvicorn
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
     from .http import http_app
 
     check_bind(app, host)
+    check_free(host, port)
+    if app.settings.http.dashboard and verifier_of(app) is None:
+        app.store.secret()  # it signs the link; an error shows before the server begins
     set_up(app.settings.log)
     tracing.provide()
     _say_names(app, host, port)
@@ -151,6 +159,22 @@ def check_bind(app: Backburner, host: str) -> None:
         "127.0.0.1, or allow it with --allow-anonymous"
     )
     raise ConfigError(setting="http", reason=reason)
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise ConfigError for an address on which this process cannot listen."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        address = Host(host, str(port))
+        advice = {
+            errno.EADDRINUSE: f"another program listens on {address}; end it, or choose another port",
+            errno.EACCES: f"only root may listen on {address}; choose a port from 1024 on",
+            errno.EADDRNOTAVAIL: f"{host} is no address of this machine; listen on 127.0.0.1, or on 0.0.0.0",
+        }
+        reason = advice.get(error.errno or 0, f"{address} cannot be listened on: {error}")
+        raise ConfigError(setting="http", reason=reason) from None
 
 
 def is_loopback(host: str) -> bool:

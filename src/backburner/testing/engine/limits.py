@@ -52,6 +52,22 @@ class Limits(EngineTests):
         (scratch,) = work.lines(task.task_id)
         eventually(lambda: not Path(scratch).exists())
 
+    @pytest.mark.parametrize("where", ["artifacts", "beside scratch", "unlinked"])
+    def test_scratch_space_is_counted_wherever_the_task_has_it(self, work: Work, where: str) -> None:
+        task = work.run("fill", {"resources": Resources(scratch_mb=5)}, mb=10, where=where)
+        assert task.error is not None
+        assert task.error.type == "scratch_exceeded"
+
+    def test_a_tool_that_has_no_files_is_within_its_scratch_space(self, work: Work) -> None:
+        task = work.run("sleep", {"resources": Resources(scratch_mb=5)}, seconds=0.6)
+        assert task.state is State.SUCCEEDED, task.error
+
+    @pytest.mark.parametrize("where", ["memfd", "shared memory"])
+    def test_files_in_memory_count_as_memory(self, work: Work, where: str) -> None:
+        task = work.run("fill", {"resources": Resources(memory_mb=100)}, mb=160, where=where)
+        assert task.error is not None
+        assert task.error.type == "memory_exceeded"
+
     def test_a_tool_gets_as_many_cpus_as_it_asked_for(self, work: Work) -> None:
         available = os.sched_getaffinity(0)
         assert len(work.run("cpus", {"resources": Resources(cpu=1)}).result) == 1

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import BinaryIO
 
 from ...context import TaskContext
 from .base import app
@@ -88,6 +90,33 @@ def fill_scratch(mb: int, ctx: TaskContext) -> None:
     for number in range(mb):
         (ctx.scratch / f"{number}").write_bytes(os.urandom(1024 * 1024))
     time.sleep(600)
+
+
+@app.tool
+def fill(mb: int, where: str, ctx: TaskContext) -> None:
+    """Use memory or disk space that no folder of the task shows."""
+    data = bytes(1 << 20)
+    if where == "artifacts":
+        for number in range(mb):
+            ctx.artifact(data, name=f"{number}")
+    elif where == "beside scratch":
+        (ctx.scratch.parent / "beside").write_bytes(data * mb)
+    else:
+        with _hidden_file(where, ctx) as file:
+            for _ in range(mb):
+                file.write(data)
+            file.flush()
+            time.sleep(600)
+    time.sleep(600)
+
+
+def _hidden_file(where: str, ctx: TaskContext) -> BinaryIO:
+    if where == "memfd":
+        return os.fdopen(os.memfd_create("hidden"), "wb")
+    path = Path("/dev/shm" if where == "shared memory" else ctx.scratch) / f"{ctx.task_id}-hidden"
+    file = path.open("wb")
+    path.unlink()
+    return file
 
 
 @app.tool

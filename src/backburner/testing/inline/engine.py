@@ -14,7 +14,7 @@ from ...app import Backburner
 from ...clock import SystemClock
 from ...errors import LeaseLost, TaskCancelled
 from ...execution import Assignment, Execution
-from ...folders import tasks_folder
+from ...folders import open_outgoing, tasks_folder
 from ...lifecycle import State
 from ...reports import (
     Asked,
@@ -192,7 +192,8 @@ class _Attempt:
                 self._report(Checkpointed(body["data_json"]))
             case "artifact":
                 artifact = Artifact(**body)
-                self._app.artifacts.keep(artifact)
+                with open_outgoing(tasks_folder(self._app.data_dir), artifact) as source:
+                    self._app.artifacts.keep(artifact, source)
                 self._report(Registered(artifact))
             case "ask":
                 return self._ask(body["requests"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.integration.web.conftest import Api
 from tests.integration.web.dashboard.conftest import Open
@@ -54,6 +56,28 @@ def test_a_drawing_with_a_script_is_a_picture_or_a_file(look: Open, hostile: str
     answer = page.request.get(drawing["download_url"])
     assert "attachment" in answer.headers["content-disposition"]
     assert "sandbox" in answer.headers.get("content-security-policy", "")
+
+
+def test_a_script_that_a_tool_made_is_saved_by_its_base_name_and_runs_on_no_page(
+    browser: Browser, cookie: dict[str, Any], hostile: str, local: Api
+) -> None:
+    (script,) = [
+        one for one in local.get(f"/tasks/{hostile}/artifacts")["artifacts"] if one["name"].endswith(".js")
+    ]
+    load = """url => new Promise(heard => {
+        const script = document.createElement("script");
+        script.onload = () => heard("ran");
+        script.onerror = () => heard("refused");
+        script.src = new URL(url).pathname + new URL(url).search;
+        document.head.append(script);
+    })"""
+    with browser.new_context(base_url=local.address) as context:
+        context.add_cookies([cookie])  # type: ignore[list-item]
+        page = context.new_page()
+        page.goto(f"/dashboard/tasks/{hostile}")
+        answer = page.request.get(script["download_url"])
+        assert answer.headers["content-disposition"] == "attachment; filename*=UTF-8''run.js"
+        assert page.evaluate(load, script["download_url"]) == "refused"
 
 
 def test_a_line_of_50_mb_is_shown_in_part(look: Open, local: Api) -> None:
