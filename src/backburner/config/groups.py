@@ -226,6 +226,12 @@ class McpSettings:
         True, "Whether servers list the task tools (submit_task and so on)", example="false"
     )
     task_tools_prefix: str = setting("", "Put before the names of the task tools")
+    answer: Literal["auto", "hold", "handle"] = setting(
+        "auto",
+        "How slow tools that do not say answer clients without tasks: `auto`, `hold` (the call stays open to"
+        " its end) or `handle` (a job id at once, then progress and the result as notifications)",
+        example="handle",
+    )
     patience_s: float | None = setting(
         None,
         "How long a plain call is held before the client gets a handle (default: what is known of the client;"

@@ -329,8 +329,9 @@ def test_the_sync_of_the_files_pack_has_the_documents_words(deployment: Deployme
     (tmp_path / "tree").mkdir()
     deployment.variables = {"XDG_STATE_HOME": str(tmp_path / "home")}
     with serving(deployment, app="backburner.packs.files") as pipe:
-        pipe.initialize(experimental={"tool_result": {}})
+        pipe.initialize()
         handle = pipe.exchange(call(tmp_path / "tree"))["result"]
+        assert (handle["success"], handle["data"]["status"]) == (True, "queued")
         assert re.fullmatch(r"Operation queued\. Estimated runtime: [\d.]+s", handle["messages"][0]["text"])
         told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
         assert told["result"]["messages"] == [{"type": "success", "text": "Sync completed successfully"}]

@@ -59,6 +59,22 @@ def test_a_tool_whose_author_says_hold_is_held_for_everybody(pipe: Pipe) -> None
     assert held["content"] == [{"type": "text", "text": "Result data"}]
 
 
+def test_one_setting_answers_every_call_of_an_app_with_the_handle(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """The call would fit the client's patience. A tool whose author says hold is held all the same."""
+    deployment.variables = {"BACKBURNER_MCP__ANSWER": "handle"}
+    with serving(deployment) as pipe:
+        pipe.initialize()
+        inputs = {"name": "wksm_vault_index", "arguments": {"path": str(tmp_path)}}
+        job_id = pipe.request("tools/call", **inputs)["data"]["job_id"]
+        (tmp_path / "indexed").touch()
+        told = pipe.notified("notifications/tool_result", job_id=job_id)["params"]
+        assert told["result"]["data"] == {"notes": 3}
+        held = pipe.request("tools/call", name="analyze_document", arguments={"format": "pdf"})
+        assert held["content"] == [{"type": "text", "text": "Result data"}]
+
+
 def test_where_the_author_leaves_it_open_only_those_are_told_who_can_take_it(
     pipe: Pipe, tmp_path: Path
 ) -> None:
