@@ -96,7 +96,7 @@ class TaskIdRequired(InvalidRequest):
 
 
 class StateDirRefused(InvalidRequest):
-    """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder below one of task_id.state_roots, or none to have the server's own."""
+    """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder that the server may write to (over HTTP below one of task_id.state_roots), or none to have the server's own."""
 
     code = "state_dir_refused"
 

@@ -74,8 +74,7 @@ class ToolSpec:
     `on_cancel` or `answer` the app's setting counts. `is_async` says whether it is an `async def`; None:
     whether `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in
     a minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
-    `max_running_per_key`, by default 1. Without `card` its calls are not shown on a card, in chats that have
-    them.
+    `max_running_per_key`, by default 1. Without `card` its calls are not shown on a card.
     """
 
     name: str

@@ -320,7 +320,10 @@ class TaskIdSettings:
 
     state_dir: str = setting("", "The folder of the prompt log and the task file (default: as data_dir)")
     state_roots: tuple[str, ...] = setting(
-        (), "Folders in which a call may name its own place for these files", example='["/home/ann/.chatos"]'
+        (),
+        "Folders below which a call over HTTP may name its own place for these files; over stdio it may name"
+        " any",
+        example='["/home/ann/.chatos"]',
     )
     ui_prompt_file: str = setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
     state_file: str = setting("mcp_tasks.v1.json", "The name of the task file in state_dir")

@@ -66,7 +66,8 @@ class TaskId(ServerDialect):
         task_id = check_text(f"_meta.{TASK_ID_KEY}", request_meta(call.ctx)[TASK_ID_KEY], MAX_KEY_CHARS)
         run, owner = self._access.service.aio.run, owner_of_request()
         folder = state_dir_in(request_meta(call.ctx))
-        log = await run(self._logs.enter, folder, task_id, owner, call.spec.name)
+        over_stdio = call.ctx.request is None  # so the host is the user that runs this server
+        log = await run(self._logs.enter, folder, task_id, owner, call.spec.name, anywhere=over_stdio)
         try:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers, external_id=task_id)
         except BackburnerError:
