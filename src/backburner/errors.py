@@ -90,7 +90,7 @@ class BadConcurrencyKey(InvalidRequest):
 
 
 class TaskIdRequired(InvalidRequest):
-    """Tool {tool_name!r} requires _meta.taskId. Call it directly, with an id of the host's in the `_meta` of the call."""
+    """Tool {tool_name!r} requires _meta.taskId, or the key that _meta.asyncTask.taskIdKey names. Call it directly, with an id of the host's in the `_meta` of the call."""
 
     code = "task_id_required"
 

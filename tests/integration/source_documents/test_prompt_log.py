@@ -81,10 +81,11 @@ def test_the_end_of_a_task_is_one_line_of_the_documents_shape(
     (line,) = lines(log)
     assert line["type"] == "ui_prompt"
     assert line["action"] == "request"
-    assert line["requestId"] == "job-1"
+    assert (line["requestId"], line["taskId"], line["jobId"]) == ("job-1", "job-1", task_id)
     assert line["prompt"]["kind"] == "result"
     assert line["prompt"]["markdown"] == "All done"
     shown = entry(log, "job-1")
+    assert (shown["id"], shown["taskId"], shown["jobId"]) == ("job-1", "job-1", task_id)
     assert (shown["status"], shown["resultStatus"]) == ("completed", "success")
     assert shown["resultText"] == "All done"
     assert shown["error"] is None
@@ -274,7 +275,7 @@ def test_many_writers_at_once_write_each_line_once(store: Store, clock: FakeCloc
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(line["taskId"] for line in lines(log)) == sorted(ids)
+    assert sorted(line["jobId"] for line in lines(log)) == sorted(ids)
 
 
 def test_the_files_are_for_their_owner_alone(store: Store, clock: FakeClock, log: PromptLog) -> None:
@@ -323,7 +324,7 @@ def test_kill_9_at_any_step_leaves_exactly_one_line_after_the_restart(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert len(lines(log)) == (0 if step == "write" else 1)
     log.catch_up()
-    assert [line["taskId"] for line in lines(log)] == [task_id]
+    assert [line["jobId"] for line in lines(log)] == [task_id]
     assert entry(log, "job-1")["status"] == "completed"
 
 

@@ -267,6 +267,39 @@ def test_the_folder_is_remembered_when_server_and_supervisor_die(
     assert lines(tmp_path) == []
 
 
+def test_the_id_is_under_the_key_that_the_host_names(deployment: Deployment, tmp_path: Path) -> None:
+    """`callMeta.asyncTask.taskIdKey`: a host sends its `callMeta` with every call."""
+    told = {"tools": ["codex_app_window_run"], "taskIdKey": "requestRef", "resultSource": "ui_prompts"}
+    with serving(deployment) as pipe:
+        pipe.initialize()
+        refused = run(pipe, "call-1", {"prompt": "x"}, asyncTask=told, taskId="not this one")
+        assert refused["error"]["code"] == -32602
+        empty = run(pipe, "call-2", {"prompt": "x"}, asyncTask=told, requestRef="")
+        assert "_meta.requestRef" in empty["error"]["message"]
+        ack = run(pipe, "call-3", {"prompt": "x"}, asyncTask=told, requestRef="host-task-4")["result"]
+        assert ack["isError"] is False
+        assert wait_for_status(tmp_path, "host-task-4", "completed", "state")
+
+
+def test_where_every_slow_tool_requires_a_task_id_no_task_tools_are_listed(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    app = tmp_path / "named.py"
+    app.write_text(
+        "from backburner import Backburner\n"
+        "bb = Backburner('named')\n"
+        "@bb.tool(requires_task_id=True)\n"
+        "def codex_app_window_run(prompt: str) -> str:\n"
+        "    return prompt\n"
+    )
+    with serving(deployment, app=app) as pipe:
+        pipe.initialize()
+        listed = [tool["name"] for tool in pipe.request("tools/list")["tools"]]
+        assert listed == ["codex_app_window_run"]
+        assert run(pipe, "call", {"prompt": "x"}, taskId="host-task-5")["result"]["isError"] is False
+        assert wait_for_status(tmp_path, "host-task-5", "completed", "state")
+
+
 def test_submit_task_does_not_start_a_tool_that_needs_a_task_id(deployment: Deployment) -> None:
     """The id comes from the host and not from the model, so there is no argument for it."""
     with serving(deployment) as pipe:

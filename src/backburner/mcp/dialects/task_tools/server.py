@@ -77,7 +77,12 @@ class TaskTools(ServerDialect):
         answer = partial(self._call, name, listed)
         if name == ANSWER_TASK:
             return OwnTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
-        return OwnTool(prefix + name, listed, answer)
+        return OwnTool(prefix + name, listed, answer, offered=self._are_needed)
+
+    def _are_needed(self) -> bool:
+        """Return False if the host names every task itself: it gets the results, and its model no tools."""
+        tools = self._access.app.tools
+        return not (len(tools) and all(spec.requires_task_id for spec in tools))
 
     def _somebody_asks_anyone(self) -> bool:
         """Else it is not offered: a model must not answer what its user is asked."""
