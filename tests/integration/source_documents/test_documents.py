@@ -274,6 +274,7 @@ def test_completions_of_other_kinds(pipe: Pipe, tmp_path: Path) -> None:
     titled = {"name": "analyze_document", "partial_argument": {"name": "title", "value": ""}}
     context = {"author": "$.by"}
     assert values(**titled, arguments={"by": "alice"}, context=context) == ["alice", ""]
+    assert values(**titled, context=context) == [""]
     pipe.request("tools/call", name="analyze_document", arguments={"format": "pdf", "title": "Moby Dick"})
     assert values(**titled, context={"author": "alice"})[0] == "Moby Dick"
 

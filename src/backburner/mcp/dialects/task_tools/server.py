@@ -177,7 +177,9 @@ class TaskTools(ServerDialect):
         return {"task_id": task.task_id, "state": task.state}
 
     async def get_task_status(self, arguments: dict[str, Any]) -> Answer:
-        return Answer(describe(await self._access.status(arguments["task_id"])))
+        """Of an expired task, too, as long as its record is kept."""
+        status = await self._access.service.aio.status(arguments["task_id"], owner=owner_of_request())
+        return Answer(describe(status))
 
     async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
         access, showing = self._access, self._access.showing
