@@ -288,7 +288,7 @@ def test_where_every_slow_tool_requires_a_task_id_no_task_tools_are_listed(
     app.write_text(
         "from backburner import Backburner\n"
         "bb = Backburner('named')\n"
-        "@bb.tool(requires_task_id=True)\n"
+        "@bb.tool(requires_task_id=True, asks='anyone')\n"
         "def codex_app_window_run(prompt: str) -> str:\n"
         "    return prompt\n"
     )

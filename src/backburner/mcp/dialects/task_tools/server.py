@@ -86,7 +86,7 @@ class TaskTools(ServerDialect):
 
     def _somebody_asks_anyone(self) -> bool:
         """Else it is not offered: a model must not answer what its user is asked."""
-        return any(spec.asks == "anyone" for spec in self._access.app.tools)
+        return self._are_needed() and any(spec.asks == "anyone" for spec in self._access.app.tools)
 
     async def _call(
         self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
