@@ -32,6 +32,7 @@ from .tools import Registry, ToolSpec, tool_from_function
 
 if TYPE_CHECKING:
     from .engines.local.launches import OwnLaunch
+    from .mcp.content_length import Framing
 
 log = logging.getLogger("backburner.app")
 
@@ -175,12 +176,15 @@ class Backburner:
 
         return new_server(self) if self.server is None else self.server
 
-    def run(self) -> None:
-        """Serve MCP over stdio until the client goes. Its tasks go on without it."""
+    def run(self, *, framing: Framing = "newline") -> None:
+        """Serve MCP over stdio until the client goes. Its tasks go on without it.
+
+        With `framing="lsp"` each message has a `Content-Length` header. Raises ConfigError.
+        """
         from .mcp.serving.run import run_stdio
 
         refuse_to_serve_while_loading()
-        run_stdio(self)
+        run_stdio(self, framing)
 
     def http_app(self, **options: Any) -> Any:
         """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `mcp.serving.http`."""

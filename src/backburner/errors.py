@@ -90,13 +90,13 @@ class BadConcurrencyKey(InvalidRequest):
 
 
 class TaskIdRequired(InvalidRequest):
-    """Tool {tool_name!r} requires _meta.taskId. Call it directly, with an id of the host's in the `_meta` of the call."""
+    """Tool {tool_name!r} requires _meta.taskId, or the key that _meta.asyncTask.taskIdKey names. Call it directly, with an id of the host's in the `_meta` of the call."""
 
     code = "task_id_required"
 
 
 class StateDirRefused(InvalidRequest):
-    """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder below one of task_id.state_roots, or none to have the server's own."""
+    """The folder {folder!r} cannot have the prompt log of this call: {reason}. Name a folder that the server may write to (over HTTP below one of task_id.state_roots), or none to have the server's own."""
 
     code = "state_dir_refused"
 

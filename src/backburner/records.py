@@ -189,7 +189,7 @@ def tool_record(spec: ToolSpec, settings: Settings) -> dict[str, Any]:
         "max_runtime_s": spec.timeout_s or settings.limits.max_runtime_s,
         "max_attempts": spec.retry.max_attempts,
         "task": spec.task,
-        "answer": spec.answer,
+        "answer": spec.answer_in(settings),
         "input_schema": spec.input_schema,
         "output_schema": spec.output_schema,
     }

@@ -58,25 +58,23 @@ _MODES = {
     "result_kind": get_args(ResultKind),
 }
 #: What the settings say where a tool does not.
-_UNSAID = (("isolation", None), ("on_cancel", None))
+_UNSAID = (("isolation", None), ("on_cancel", None), ("answer", None))
 
 
 @dataclass
 class ToolSpec:
     """A slow tool. `run(inputs, context)` does the work in a runner; the rest says how its tasks are run.
 
-    `title` is its name for people, if it has one. The answers to `ask_first` are in `context.answers`
-    when `run` is called: the client gave them before there was a task where its protocol can do
-    that, and else the task asks for them. With `requires_task_id` a call without `_meta.taskId` is
-    refused. `asks` says who answers its questions: the client alone, which refuses if it cannot be asked,
+    The answers to `ask_first` are in `context.answers` when `run` is called: the client gave them before
+    there was a task, or else the task asks for them. With `requires_task_id` a call without `_meta.taskId`
+    is refused. `asks` says who answers its questions: the client alone, which refuses if it cannot be asked,
     or anyone, for whom they wait then. `suggest` has the author's own values for arguments that are being
     completed, by argument. `join` says which call before it the same call joins, and `on_cancel` whether a
-    client that cancels a held call ends its task. `meta` is put into that of each task. Without `isolation`
-    or `on_cancel` the app's setting counts. `is_async` says whether it is an `async def`; None: whether
-    `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in a
-    minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
-    `max_running_per_key`, which is 1 if it is not said. Without `card` its calls are not shown on a card, in
-    chats that have them.
+    client that cancels a held call ends its task. `meta` is put into that of each task. Without `isolation`,
+    `on_cancel` or `answer` the app's setting counts. `is_async` says whether it is an `async def`; None:
+    whether `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in
+    a minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
+    `max_running_per_key`, by default 1. Without `card` its calls are not shown on a card.
     """
 
     name: str
@@ -88,7 +86,7 @@ class ToolSpec:
     timeout_s: float | None = None
     retry: Retry = Retry()
     estimate: Estimate = None
-    answer: AnswerMode = "auto"
+    answer: AnswerMode | None = None
     ttl_s: float | None = None
     isolation: Isolation | None = None
     idempotent: bool = False
@@ -141,6 +139,10 @@ class ToolSpec:
     def queue_in(self, settings: Settings) -> str:
         """The queue of its tasks, where their caller names none. Tools that wait need no core each."""
         return self.queue or (self.is_async and settings.async_queue) or settings.default_queue
+
+    def answer_in(self, settings: Settings) -> AnswerMode:
+        """Return how its calls are answered for clients without tasks: its own mode, or the app's."""
+        return self.answer or settings.mcp.answer
 
     def _check_limits(self) -> None:
         for option in ToolLimits.__slots__:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -20,6 +23,7 @@ from tests import warm
 from tests.deployment import Deployment
 from tests.integration.engine.local import Client as Waiting
 from tests.integration.engine.local import running
+from tests.integration.source_documents.pipe import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
 PACKS = re.findall(
@@ -78,6 +82,29 @@ def test_a_pack_is_tried_without_a_client(deployment: Deployment) -> None:
         said += ran.stdout
     assert "wksm_monitor_sync" in said
     assert '"files_processed"' in said
+
+
+def test_the_two_stage_server_answers_and_notifies_as_the_guide_prints(deployment: Deployment) -> None:
+    code = snippet("two-stage.md", "Try it")
+    guide = (DOCS / "two-stage.md").read_text()
+    (sent,) = re.findall(r"<<'END'\n(.*?)END\n", guide, re.DOTALL)
+    (printed,) = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
+    app = deployment.folder / "lab.py"
+    app.write_text(code)
+    with serving(deployment, app=app) as pipe:
+        for line in sent.splitlines():
+            pipe.send(json.loads(line))
+        for line in printed.splitlines():
+            pipe.until(partial(covers, printed=json.loads(line)))
+
+
+def covers(heard: Any, printed: Any) -> bool:
+    """Whether all that the guide prints was heard; an ellipsis stands for anything."""
+    if isinstance(printed, dict):
+        return isinstance(heard, dict) and all(covers(heard.get(key), printed[key]) for key in printed)
+    if isinstance(printed, list):
+        return isinstance(heard, list) and all(map(covers, heard, printed))
+    return heard == printed or (isinstance(printed, str) and printed.endswith("…"))
 
 
 def test_owners_take_turns_where_the_queue_is_shared_fairly(

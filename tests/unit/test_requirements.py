@@ -27,6 +27,7 @@ import pytest
 
 HERE = Path(__file__).parents[1]
 MANIFESTS = sorted(HERE.glob("*/*/requirements/*.toml"))
+SOURCE_DOCUMENTS = HERE / "integration" / "source_documents" / "requirements"
 FOLDERS = sorted({manifest.parents[1] for manifest in MANIFESTS})
 
 
@@ -89,6 +90,25 @@ def test_every_requirement_is_shown_by_make_test(manifest: Path) -> None:
         if "tests" in requirement
     }
     assert {id for id, cases in shown.items() if all(cases)} == set()
+
+
+def test_every_option_of_the_worker_paradigm_has_its_requirement() -> None:
+    listed = read(SOURCE_DOCUMENTS / "async_worker_paradigm.toml")["requirement"]
+    options = {f"Option {letter}" for letter in "ABCDE"}
+    assert {requirement["spec"] for requirement in listed if "tests" in requirement} >= options
+
+
+def test_what_source_documents_ask_for_in_vain_is_listed_in_the_docs() -> None:
+    """A requirement that is missing is a row of the page that says what is not to the letter."""
+    page = (HERE.parent / "docs" / "surfaces.md").read_text("utf-8").split("## Not to the letter")[1]
+    rows = {line.split(" | ")[0].removeprefix("| ").casefold() for line in page.splitlines()}
+    missing = [
+        requirement["behaviour"]
+        for manifest in SOURCE_DOCUMENTS.glob("*.toml")
+        for requirement in read(manifest).get("requirement", [])
+        if "missing" in requirement
+    ]
+    assert [behaviour for behaviour in missing if behaviour.casefold() not in rows] == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)

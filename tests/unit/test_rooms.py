@@ -27,6 +27,8 @@ CORE_NAMES = {
     "isError",
     "readOnlyHint",
     "openWorldHint",
+    # AWS Batch's
+    "jobId",
     # JSON Schema's
     "additionalProperties",
     "anyOf",

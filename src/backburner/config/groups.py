@@ -233,6 +233,12 @@ class McpSettings:
         True, "Whether servers list the task tools (submit_task and so on)", example="false"
     )
     task_tools_prefix: str = setting("", "Put before the names of the task tools")
+    answer: Literal["auto", "hold", "handle"] = setting(
+        "auto",
+        "How slow tools that do not say answer clients without tasks: `auto`, `hold` (the call stays open to"
+        " its end) or `handle` (a job id at once, then progress and the result as notifications)",
+        example="handle",
+    )
     patience_s: float | None = setting(
         None,
         "How long a plain call is held before the client gets a handle (default: what is known of the client;"
@@ -321,7 +327,10 @@ class TaskIdSettings:
 
     state_dir: str = setting("", "The folder of the prompt log and the task file (default: as data_dir)")
     state_roots: tuple[str, ...] = setting(
-        (), "Folders in which a call may name its own place for these files", example='["/home/ann/.chatos"]'
+        (),
+        "Folders below which a call over HTTP may name its own place for these files; over stdio it may name"
+        " any",
+        example='["/home/ann/.chatos"]',
     )
     ui_prompt_file: str = setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
     state_file: str = setting("mcp_tasks.v1.json", "The name of the task file in state_dir")

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..app import Backburner
 from ..errors import BackburnerError
+from ..mcp_result import MCPResult
 from ..tools import ToolSpec
 from .access import TaskAccess
 from .call_spans import call_span
@@ -202,6 +203,7 @@ class TaskMiddleware:
             meta = {"progressToken": token.shown, "duration": int((time.monotonic() - started) * 1000)}
             meta |= result.get("_meta") or {}
             return {
+                **_at_the_top(result),
                 **result,
                 "_meta": meta if token.given is None else {**meta, "progressToken": token.given},
             }
@@ -260,6 +262,12 @@ async def _set_level(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
     result = await call_next(ctx)
     note_level(ctx)  # only where the server knows of levels: others send all
     return result
+
+
+def _at_the_top(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of the MCPResult that a tool result carries: they stand at its top level too."""
+    said = MCPResult.in_tool_result(result)
+    return {} if said is None else said.to_dict()
 
 
 def _about_this_call(result: HandlerResult) -> HandlerResult:

@@ -41,5 +41,5 @@ def on_a_card(ctx: RequestContext, spec: ToolSpec, settings: Settings) -> bool:
     Not those that are held to their end, and those that must be tasks of the protocol's: there the client
     has the call in hand.
     """
-    handed_out = spec.task == "optional" and spec.answer != "hold" and not spec.requires_task_id
+    handed_out = spec.task == "optional" and spec.answer_in(settings) != "hold" and not spec.requires_task_id
     return settings.mcp.card and spec.card and handed_out and shows_pages(ctx)

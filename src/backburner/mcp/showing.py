@@ -19,6 +19,7 @@ from typing import Any
 from ..artifacts import ArtifactStore
 from ..config import Settings
 from ..errors import ArtifactStorageError
+from ..mcp_result import MCPResult
 from ..result_parts import (
     large_result,
     left_out,
@@ -290,8 +291,12 @@ def _ids_in(content: Iterable[Mapping[str, Any]], artifacts: Mapping[str, Artifa
 
 
 def _sizes(result: Mapping[str, Any], artifacts: Mapping[str, Artifact]) -> tuple[int, int]:
-    """How large a result is on its way, without what is kept aside; and how large that is."""
-    forms = (result["content"], result.get(_STRUCTURED))
+    """How large a result is on its way, without what is kept aside; and how large that is.
+
+    An MCPResult is sent once more, at the top level of the result.
+    """
+    said = MCPResult.in_tool_result(result)
+    forms = (result["content"], result.get(_STRUCTURED), None if said is None else said.to_dict())
     bare = sum(len(json.dumps(form, ensure_ascii=False).encode()) for form in forms)
     parts = (artifacts[artifact_id].size_bytes for artifact_id in _ids_in(result["content"], artifacts))
     return bare, sum(4 * size // 3 for size in parts)

@@ -13,7 +13,7 @@ def status_message(status: TaskStatus) -> str:
     if task.error is not None and task.finished:
         return task.error.message
     if task.cancel_requested and not task.finished:
-        return "Being cancelled"
+        return f"Being cancelled: {task.cancel_reason}" if task.cancel_reason else "Being cancelled"
     if task.waits_for is not None:
         return f"Queued, and held: {task.waits_for}"
     if task.state is State.QUEUED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -221,6 +221,15 @@ def _resources(text: str) -> Resources:
 @lru_cache(maxsize=256)
 def _tags(text: str) -> tuple[str, ...]:
     return tuple(decode(text))
+
+
+def cancel_error(reason: str | None, otherwise: TaskError | None) -> TaskError | None:
+    """Return the error of a cancelled task: the reason of the cancel, if there is one."""
+    return TaskError("cancelled", f"Cancelled: {reason}") if reason else otherwise
+
+
+def metrics_json(metrics: Mapping[str, Any] | None) -> str | None:
+    return encode(dict(metrics)) if metrics else None
 
 
 def error_json(error: TaskError | None) -> str | None:

@@ -264,7 +264,7 @@ def cancel(tx: Transaction, task_id: str, owner: str | None, reason: str | None)
     if after is not None:
         tx.run("request_cancel", task_id=task_id, state=after, now=tx.now, reason=reason)
         if after is State.CANCELLED:
-            error = TaskError("cancelled", reason or "Cancelled before it started.")
+            error = rows.cancel_error(reason, TaskError("cancelled", "Cancelled before it started."))
             deliveries.tell(tx, row, task_id, after, error)
             tx.run(
                 "finish_task",

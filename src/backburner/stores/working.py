@@ -58,6 +58,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
         tx.topics.add(f"queue:{row['queue']}")
     else:
         result_json = outcome.result_json if isinstance(outcome, Succeeded) else None
+        told = rows.cancel_error(row["cancel_reason"], error) if after is State.CANCELLED else error
         tx.later(
             "finish_task",
             task_id=task_id,
@@ -66,12 +67,10 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
             failures=failures,
             started_at=row["started_at"],
             result_json=result_json,
-            error_json=error_json,
-            metrics_json=None
-            if isinstance(outcome, HandedBack) or not outcome.metrics
-            else rows.encode(dict(outcome.metrics)),
+            error_json=rows.error_json(told),
+            metrics_json=rows.metrics_json(None if isinstance(outcome, HandedBack) else outcome.metrics),
         )
-        deliveries.tell(tx, row, task_id, after, error, result_json)
+        deliveries.tell(tx, row, task_id, after, told, result_json)
         if row["has_checkpoint"]:
             tx.later("delete_checkpoint", task_id=task_id)
         if isinstance(outcome, Succeeded) and row["started_at"] is not None:

@@ -85,7 +85,7 @@ def test_a_worker_writes_the_end_of_a_task_into_the_prompt_log(lab: Lab, worker:
         task_id = service.submit("add", {"a": 1}, external_id="job-1").task_id
         assert services.wait_until(lambda: log.log_path.exists() and log.log_path.read_bytes() != b"")
         line = json.loads(log.log_path.read_text())
-    assert (line["requestId"], line["taskId"], line["prompt"]["status"]) == ("job-1", task_id, "completed")
+    assert (line["requestId"], line["jobId"], line["prompt"]["status"]) == ("job-1", task_id, "completed")
 
 
 def test_run_task_runs_that_task_alone_and_once(lab: Lab) -> None:

@@ -168,7 +168,8 @@ async def test_the_id_is_generated_and_put_into_the_meta_data_under_its_key(tmp_
     one, two = await poller.start("run", {"x": 1}), await poller.start("run", {})
     name, arguments, sent = server.calls[0]
     assert (name, arguments) == ("run", {"x": 1})
-    assert sent == {"projectRoot": "/p", "chatos": {"uiApp": {"stateDir": str(tmp_path)}}, "job": one}
+    told = {"projectRoot": "/p", "chatos": {"uiApp": {"stateDir": str(tmp_path)}}}
+    assert sent == {**told, "asyncTask": {"taskIdKey": "job"}, "job": one}
     assert one
     assert one != two
     await poller.close()

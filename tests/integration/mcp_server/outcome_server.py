@@ -61,6 +61,11 @@ def ordinary() -> dict[str, Any]:
     return {"success": False, "data": [1], "messages": []}
 
 
+def copy_fast(well: bool = False) -> MCPResult:
+    """Say it in a fast tool."""
+    return result(well)
+
+
 FUNCTIONS: list[Any] = [copy, copy_async, copy_as_dict, copy_unannotated, ordinary]
 SLOW: dict[str, Any] = {function.__name__: {} for function in FUNCTIONS}
 
@@ -69,6 +74,7 @@ def make_own() -> Backburner:
     bb = Backburner("outcomes")
     for function in FUNCTIONS:
         bb.tool(function)
+    bb.tool(task="never")(copy_fast)
 
     @bb.tool(answer="handle")
     def copy_later(well: bool = False) -> MCPResult:
@@ -113,7 +119,7 @@ def make_mcpserver() -> Backburner:
 
     mcp = MCPServer("outcomes", version="1", log_level="WARNING")
     bb = Backburner.attach(mcp, slow=SLOW)
-    for function in FUNCTIONS:
+    for function in (*FUNCTIONS, copy_fast):
         mcp.tool()(function)
     return bb
 
@@ -123,7 +129,7 @@ def make_fastmcp() -> Backburner:
 
     mcp = FastMCP("outcomes", version="1")
     bb = Backburner.attach(mcp, slow=SLOW)
-    for function in FUNCTIONS:
+    for function in (*FUNCTIONS, copy_fast):
         mcp.tool()(function)
     return bb
 
@@ -132,7 +138,7 @@ def make_lowlevel() -> Backburner:
     from mcp.server.lowlevel import Server
 
     schema = {"type": "object", "properties": {"well": {"type": "boolean"}}}
-    tools = [types.Tool(name=name, description=name, input_schema=schema) for name in SLOW]
+    tools = [types.Tool(name=name, description=name, input_schema=schema) for name in (*SLOW, "copy_fast")]
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools)

@@ -67,10 +67,17 @@ async def test_a_failure_is_one_on_each_framework_however_it_is_said(outcomes: D
             assert task["error"] == {"type": "tool_error", "message": TEXT, "exception": "MCPResult"}
             assert in_form(task["result"]) == SAID
 
+            assert {key: held[key] for key in SAID} == SAID, name
+
             held = await peer.call(name, {"well": True})
             assert held["isError"] is False, name
             assert in_form(body_of(held)) == WELL, name
-        assert (await peer.call("ordinary"))["isError"] is False
+            assert {key: held[key] for key in WELL} == WELL, name
+        fast = await peer.call("copy_fast", {"well": True})
+        assert {key: fast[key] for key in WELL} == WELL
+        ordinary = await peer.call("ordinary")
+        assert ordinary["isError"] is False
+        assert "success" not in ordinary
         assert (await task_of(peer, "ordinary"))["state"] == "succeeded"
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
 from jsonschema import Draft202012Validator
+from mcp.shared.exceptions import MCPError
 
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import Peer, connect
@@ -106,6 +109,43 @@ async def test_a_wait_is_bounded_and_its_answer_says_that_the_task_goes_on(serve
         assert early["structuredContent"]["error"]["code"] == "not_finished"
         await called(peer, "cancel_task", task_id=task_id)
         await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
+
+
+async def test_the_reason_of_a_cancel_is_told_by_every_surface(server: str) -> None:
+    async with connect(server, "2025") as peer:
+        task_id = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
+        async with asyncio.timeout(30):
+            while (await called(peer, "get_task_status", task_id=task_id))["state"] != "running":
+                pass
+        await called(peer, "cancel_task", task_id=task_id, reason="user-request")
+        waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
+        assert (waited["state"], waited["error"]["message"]) == ("cancelled", "Cancelled: user-request")
+        told = [
+            (await called(peer, "get_task_status", task_id=task_id))["cancel_reason"],
+            (await called(peer, "get_task_result", task_id=task_id))["error"]["message"],
+            (await peer.request("tasks/get", {"taskId": task_id}))["statusMessage"],
+            (await peer.request("tools/poll_result", {"job_id": task_id}))["data"]["result"]["messages"][0][
+                "text"
+            ],
+        ]
+        assert all("user-request" in one for one in told), told
+        with pytest.raises(MCPError, match="user-request"):
+            await peer.request("tasks/result", {"taskId": task_id})
+
+
+async def test_the_status_of_an_expired_task_says_so(deployment: Deployment) -> None:
+    deployment.settings["supervisor__keeper_interval_s"] = "0.1"
+    async with connect(deployment.stdio(), "2025", tasks=False) as peer:
+        submitted = await called(peer, "submit_task", tool_name="slow", inputs={"n": 1}, ttl_s=1)
+        async with asyncio.timeout(30):
+            while (await called(peer, "get_task_status", **_only_id(submitted)))["state"] != "expired":
+                pass
+        gone = await peer.call("get_task_result", _only_id(submitted))
+        assert gone["isError"] is True
+
+
+def _only_id(submitted: dict[str, Any]) -> dict[str, Any]:
+    return {"task_id": submitted["task_id"]}
 
 
 async def test_errors_are_told_in_the_result_for_the_model_to_read(server: str) -> None:

@@ -1,5 +1,8 @@
 """The app that these tests run: every pack, on the store that the environment names."""
 
+# mypy: disallow-untyped-calls = False
+# (ASE has annotations only in part.)
+
 from __future__ import annotations
 
 import ctypes
@@ -29,9 +32,16 @@ def make() -> Backburner:
     app.tool(sync_while_files_vanish)
     app.tool(sync_to_a_halt)
     app.tool(convert_with_a_killer)
-    science.add_to(app)
+    science.add_to(app, calculators={"lennard-jones-of-ours": lennard_jones})
     app.tool(relax_to_a_halt)
     return app
+
+
+def lennard_jones() -> Any:
+    """Make a calculator with parameters for argon."""
+    from ase.calculators.lj import LennardJones
+
+    return LennardJones(sigma=3.4, epsilon=0.0104, rc=12.0)
 
 
 def _halt(ctx: TaskContext, phase: str, after: float) -> None:

@@ -93,11 +93,21 @@ def test_the_database_can_be_read_and_put_where_the_caller_likes(
     database.close()
 
 
-def test_a_missing_folder_and_a_file_are_refused_clearly(bb: Backburner, tree: Path) -> None:
-    for path, message in ((tree / "nowhere", "There is no folder"), (tree / "top.txt", "is not a folder")):
-        task = finish(bb, bb.service.submit("wksm_monitor_sync", {"path": str(path)}).task_id)
-        assert task.error is not None
-        assert message in task.error.message
+def test_a_single_file_is_synced_into_the_database_of_its_folder(run: Run, tree: Path) -> None:
+    first = run("wksm_monitor_sync", path=str(tree / "top.txt"))
+    assert (first["files_processed"], counts(first)) == (1, {"added": 1})
+    assert counts(run("wksm_monitor_sync", path=str(tree))) == {"added": 30}
+    (tree / "top.txt").write_text("another top")
+    (tree / "new.txt").write_text("new")
+    assert counts(run("wksm_monitor_sync", path=str(tree / "top.txt"))) == {"changed": 1}
+    assert counts(run("wksm_monitor_sync", path=str(tree / "top.txt"))) == {}
+    assert counts(run("wksm_monitor_sync", path=str(tree))) == {"added": 1}
+
+
+def test_what_is_not_there_is_refused_clearly(bb: Backburner, tree: Path) -> None:
+    task = finish(bb, bb.service.submit("wksm_monitor_sync", {"path": str(tree / "nowhere")}).task_id)
+    assert task.error is not None
+    assert "There is no file or folder" in task.error.message
 
 
 def first_estimate(bb: Backburner, path: Path) -> float | None:

@@ -15,6 +15,8 @@ import pytest
 from ase.build import add_adsorbate, bulk, fcc111, molecule
 
 from backburner import Backburner, Task
+from backburner.errors import ToolDefinitionError
+from backburner.packs import science
 from backburner.packs.science.structures import guess_format, read_structure
 from tests.integration.packs.conftest import Run, artifact, finish, kill_runner
 
@@ -60,7 +62,7 @@ def test_structures_are_read_in_the_usual_formats(text_format: str) -> None:
         ({"structure": "2\n\nCu 0 0 0\nCu 0 0 0\n"}, "on top of each other"),
         (
             {"structure": "1\n\nCu 0 0 0\n", "calculator": "os.system"},
-            "ASE has no calculator named 'os.system'",
+            "There is no calculator named 'os.system'. Known ones: lennard-jones-of-ours,",
         ),
         ({"structure": "1\n\nCu 0 0 0\n", "calculator": "vasp"}, "vasp cannot"),
         ({"structure": "1\n\nCu 0 0 0\n", "fmax": 0}, "fmax must be above 0"),
@@ -97,6 +99,16 @@ def test_a_structure_is_relaxed_with_trajectory_plot_and_progress(
     assert artifact(bb, task.task_id, "opt-intermediate.traj")
     relaxed = read_structure(artifact(bb, task.task_id, "relaxed.xyz").decode())
     assert relaxed.positions == pytest.approx(frames[-1].positions, abs=1e-6)
+
+
+def test_an_app_adds_calculators_of_its_own(bb: Backburner, run: Run) -> None:
+    """EMT, the default, has no argon; the app's own calculator is found by its name in any case."""
+    argon = "2\n\nAr 0 0 0\nAr 0 0 4.2\n"
+    result = run("run_geometry_optimization", structure=argon, calculator="Lennard-Jones-of-Ours")
+    assert (result["status"], result["formula"]) == ("success", "Ar2")
+    assert "lennard-jones-of-ours" in bb.tools.get("run_geometry_optimization").description
+    with pytest.raises(ToolDefinitionError, match="calculators\\['mine'\\]"):
+        science.add_to(Backburner("other"), calculators={"mine": "not a maker"})  # type: ignore[dict-item]
 
 
 def test_too_few_steps_end_without_convergence(run: Run, slab: str) -> None:

@@ -143,6 +143,15 @@ def test_a_reference_that_is_typed_is_completed_to_its_value() -> None:
     assert complete("tool", request, schema).values == ("alice",)
 
 
+def test_a_reference_that_leads_nowhere_is_not_offered() -> None:
+    """Neither from the context, nor by the author, nor from an earlier call, nor within another value."""
+    schema = {"type": "object", "properties": {"author": {}}}
+    context = {"author": ["$.missing", {"of": "$.missing"}, "bob", "$.user"], "user": "alice"}
+    suggested, history = ["$.missing.too", "carol"], ["$.lost"]
+    request = CompletionRequest("", "author", {}, context, history, suggested)
+    assert complete("tool", request, schema).values == ("carol", "bob", "alice")
+
+
 def test_defaults_and_examples_may_be_references() -> None:
     schema = {"type": "string", "default": "$.user", "examples": ["bob", "$.missing"]}
     assert values(schema, context={"user": "alice"}) == ("alice", "bob")

@@ -274,6 +274,7 @@ def test_completions_of_other_kinds(pipe: Pipe, tmp_path: Path) -> None:
     titled = {"name": "analyze_document", "partial_argument": {"name": "title", "value": ""}}
     context = {"author": "$.by"}
     assert values(**titled, arguments={"by": "alice"}, context=context) == ["alice", ""]
+    assert values(**titled, context=context) == [""]
     pipe.request("tools/call", name="analyze_document", arguments={"format": "pdf", "title": "Moby Dick"})
     assert values(**titled, context={"author": "alice"})[0] == "Moby Dick"
 
@@ -329,8 +330,9 @@ def test_the_sync_of_the_files_pack_has_the_documents_words(deployment: Deployme
     (tmp_path / "tree").mkdir()
     deployment.variables = {"XDG_STATE_HOME": str(tmp_path / "home")}
     with serving(deployment, app="backburner.packs.files") as pipe:
-        pipe.initialize(experimental={"tool_result": {}})
+        pipe.initialize()
         handle = pipe.exchange(call(tmp_path / "tree"))["result"]
+        assert (handle["success"], handle["data"]["status"]) == (True, "queued")
         assert re.fullmatch(r"Operation queued\. Estimated runtime: [\d.]+s", handle["messages"][0]["text"])
         told = pipe.notified("notifications/tool_result", job_id=handle["data"]["job_id"])["params"]
         assert told["result"]["messages"] == [{"type": "success", "text": "Sync completed successfully"}]

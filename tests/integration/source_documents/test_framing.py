@@ -4,9 +4,11 @@ import codecs
 import io
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
@@ -15,6 +17,9 @@ from hypothesis import strategies as st
 
 from backburner.mcp.content_length import ENCODING
 from backburner.mcp.serving.framing import FramedReader, FramedWriter
+from tests import warm
+from tests.deployment import Deployment
+from tests.integration.source_documents.pipe import Pipe
 
 
 def framed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:
@@ -151,3 +156,22 @@ def test_a_stream_that_ends_in_the_middle_of_a_message_is_over() -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_break_the_reader(data: bytes) -> None:
     read_all(data)
+
+
+def test_a_program_chooses_the_framing_when_it_runs_its_app(deployment: Deployment, tmp_path: Path) -> None:
+    program = tmp_path / "framed.py"
+    program.write_text(
+        "import sys\n"
+        "from backburner import Backburner\n"
+        "bb = Backburner('framed')\n"
+        "if __name__ == '__main__':\n"
+        "    bb.run(framing=sys.argv[1])\n"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [warm.PYTHON, str(program)]
+    with subprocess.Popen([*command, "lsp"], env=deployment.environment, **pipes) as process:
+        pipe = Pipe(process, "lsp")
+        assert pipe.initialize()["serverInfo"]["name"] == "framed"
+        pipe.close()
+    wrong = subprocess.run([*command, "xml"], env=deployment.environment, capture_output=True, check=False)
+    assert b"'xml' is not one of newline, lsp" in wrong.stderr

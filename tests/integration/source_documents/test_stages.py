@@ -1,20 +1,14 @@
 """Who is answered with the handle at once, and who is told what becomes of the job."""
 
-import json
-import queue
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from tests import warm
-from tests.deployment import Deployment, HttpServer
-from tests.integration.source_documents.pipe import APP, Message, Pipe, serving
-from tests.services import free_port
+from tests.deployment import Deployment
+from tests.integration.source_documents.http_session import serving_http
+from tests.integration.source_documents.pipe import Pipe, serving
 
 DECLARED: dict[str, Any] = {"experimental": {"tool_result": {}}}
 
@@ -60,6 +54,22 @@ def test_a_tool_whose_author_says_hold_is_held_for_everybody(pipe: Pipe) -> None
     assert held["content"] == [{"type": "text", "text": "Result data"}]
 
 
+def test_one_setting_answers_every_call_of_an_app_with_the_handle(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """The call would fit the client's patience. A tool whose author says hold is held all the same."""
+    deployment.variables = {"BACKBURNER_MCP__ANSWER": "handle"}
+    with serving(deployment) as pipe:
+        pipe.initialize()
+        inputs = {"name": "wksm_vault_index", "arguments": {"path": str(tmp_path)}}
+        job_id = pipe.request("tools/call", **inputs)["data"]["job_id"]
+        (tmp_path / "indexed").touch()
+        told = pipe.notified("notifications/tool_result", job_id=job_id)["params"]
+        assert told["result"]["data"] == {"notes": 3}
+        held = pipe.request("tools/call", name="analyze_document", arguments={"format": "pdf"})
+        assert held["content"] == [{"type": "text", "text": "Result data"}]
+
+
 def test_where_the_author_leaves_it_open_only_those_are_told_who_can_take_it(
     pipe: Pipe, tmp_path: Path
 ) -> None:
@@ -88,71 +98,19 @@ def test_a_job_that_asks_is_answered_by_the_client_that_can_be_asked(pipe: Pipe)
 # -- over HTTP -------------------------------------------------------------------------------------
 
 
-class Session:
-    """A session of 2025-06-18 over HTTP, by hand, that declares nothing."""
-
-    def __init__(self, http: httpx2.Client, url: str) -> None:
-        self._http, self._url = http, url
-        self._headers = {"accept": "application/json, text/event-stream"}
-        info = {"name": "documents-client", "version": "1.0"}
-        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
-        opened = self._post({"id": 0, "method": "initialize", "params": params})
-        self._headers |= {"mcp-session-id": opened.headers["mcp-session-id"]}
-        self._headers |= {"mcp-protocol-version": "2025-06-18"}
-        self._post({"method": "notifications/initialized"})
-
-    def _post(self, message: Message) -> httpx2.Response:
-        return self._http.post(self._url, headers=self._headers, json={"jsonrpc": "2.0", **message})
-
-    def call(self, name: str, **arguments: Any) -> Any:
-        params = {"name": name, "arguments": arguments}
-        answer = self._post({"id": 1, "method": "tools/call", "params": params}).text
-        (data,) = [line.removeprefix("data: ") for line in answer.splitlines() if '"result"' in line]
-        return json.loads(data)["result"]
-
-    @contextmanager
-    def listening(self) -> Iterator["queue.Queue[Message]"]:
-        """What comes on the session's event stream."""
-        heard: queue.Queue[Message] = queue.Queue()
-        with self._http.stream("GET", self._url, headers=self._headers) as stream:
-            assert stream.status_code == 200
-
-            def read() -> None:
-                for line in stream.iter_lines():
-                    if line.startswith("data: {"):
-                        heard.put(message := json.loads(line.removeprefix("data: ")))
-                        if message["method"] == "notifications/tool_result":
-                            return
-
-            reader = threading.Thread(target=read, daemon=True)
-            reader.start()
-            yield heard
-            reader.join(30)
-
-
 def test_an_open_event_stream_is_told_of_a_job_without_a_word_of_the_client(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    port = free_port()
-    program = warm.BACKBURNER
-    words = [str(program), "serve", str(APP), "--http", f"127.0.0.1:{port}"]
-    server = HttpServer(words, deployment.environment, port)
-    try:
-        server.start()
-        with httpx2.Client(timeout=30) as http:
-            session = Session(http, server.url)
-            with session.listening() as heard:
-                handle = session.call("wksm_monitor_sync", path=str(tmp_path), recursive=True)
-                job_id = handle["data"]["job_id"]
-                first = heard.get(timeout=30)
-                assert first["method"] == "notifications/progress"
-                assert first["params"]["job_id"] == job_id
-                assert first["params"]["message"] == "Starting operation..."
-                for done in (150, 300):
-                    (tmp_path / str(done)).touch()
-                while (last := heard.get(timeout=30))["method"] == "notifications/progress":
-                    assert last["params"]["job_id"] == job_id
-        assert last["params"]["job_id"] == job_id
-        assert last["params"]["result"]["data"]["files_processed"] == 500
-    finally:
-        server.stop()
+    with serving_http(deployment) as session, session.listening() as heard:
+        handle = session.call("wksm_monitor_sync", path=str(tmp_path), recursive=True)
+        job_id = handle["data"]["job_id"]
+        first = heard.get(timeout=30)
+        assert first["method"] == "notifications/progress"
+        assert first["params"]["job_id"] == job_id
+        assert first["params"]["message"] == "Starting operation..."
+        for done in (150, 300):
+            (tmp_path / str(done)).touch()
+        while (last := heard.get(timeout=30))["method"] == "notifications/progress":
+            assert last["params"]["job_id"] == job_id
+    assert last["params"]["job_id"] == job_id
+    assert last["params"]["result"]["data"]["files_processed"] == 500

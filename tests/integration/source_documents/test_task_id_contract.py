@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.deployment import Deployment
+from tests.integration.source_documents.http_session import serving_http
 from tests.integration.source_documents.pipe import Pipe, serving
 from tests.services import ended, wait_until
 
@@ -129,15 +130,14 @@ def test_a_start_writes_what_a_killed_host_could_not(deployment: Deployment, tmp
 
 
 @pytest.fixture
-def hosts(deployment: Deployment, tmp_path: Path) -> Path:
-    """A folder that the operator allows, for any host that has its own in it."""
+def hosts(tmp_path: Path) -> Path:
+    """A folder outside of the server's own, in which hosts have theirs."""
     folder = tmp_path / "hosts"
     folder.mkdir()
-    deployment.settings["task_id__state_roots"] = json.dumps([str(folder)])
     return folder
 
 
-def test_the_log_is_in_the_folder_that_the_call_names(
+def test_over_stdio_the_log_is_in_the_folder_that_the_call_names(
     deployment: Deployment, tmp_path: Path, hosts: Path
 ) -> None:
     (tmp_path / "link").symlink_to(hosts)
@@ -169,30 +169,13 @@ def test_the_log_is_in_the_folder_that_the_call_names(
         assert sorted(line["requestId"] for line in lines(tmp_path, state)) == wanted
 
 
-def test_a_folder_that_is_not_allowed_is_refused_and_nothing_is_begun(
+def test_over_stdio_a_folder_that_cannot_have_the_log_is_refused_and_nothing_is_begun(
     deployment: Deployment, tmp_path: Path, hosts: Path
 ) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (hosts / "out").symlink_to(elsewhere)
     (hosts / "mine").mkdir()
-    (hosts / "mine" / "ui-prompts.jsonl").symlink_to(elsewhere / "victim")
+    (hosts / "mine" / "ui-prompts.jsonl").symlink_to(tmp_path / "victim")
     (hosts / "a file").touch()
-    refused = [
-        elsewhere,
-        f"{hosts}/../elsewhere",
-        hosts / "out",
-        hosts / "out" / "deeper",
-        hosts / "mine",
-        hosts / "a file",
-        tmp_path / "hosts-2",
-        tmp_path / "state" / "deeper",
-        "hosts/one",
-        "",
-        "/\0",
-        f"{hosts}/{'x' * 5000}",
-        7,
-    ]
+    refused = [hosts / "mine", hosts / "a file", "hosts/one", "", "/\0", f"{hosts}/{'x' * 5000}", 7]
     with serving(deployment) as pipe:
         pipe.initialize()
         for number, folder in enumerate(refused):
@@ -200,22 +183,57 @@ def test_a_folder_that_is_not_allowed_is_refused_and_nothing_is_begun(
             told = run(pipe, f"call-{number}", {"prompt": "x"}, **meta)["result"]
             assert told["isError"] is True, folder
             assert told["structuredContent"]["error"]["code"] == "state_dir_refused", folder
-        assert "task_id.state_roots" in told["content"][0]["text"]
         tasks = pipe.request("tools/call", name="list_tasks", arguments={})
         assert tasks["structuredContent"]["tasks"] == []
+    assert not (tmp_path / "victim").exists()
+
+
+def test_over_http_a_folder_that_the_operator_does_not_allow_is_refused_and_nothing_is_begun(
+    deployment: Deployment, tmp_path: Path, hosts: Path
+) -> None:
+    deployment.settings["task_id__state_roots"] = json.dumps([str(hosts)])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (hosts / "out").symlink_to(elsewhere)
+    refused = [
+        elsewhere,
+        f"{hosts}/../elsewhere",
+        hosts / "out",
+        hosts / "out" / "deeper",
+        tmp_path / "hosts-2",
+        tmp_path / "state" / "deeper",
+    ]
+    with serving_http(deployment) as session:
+        for number, folder in enumerate(refused):
+            meta = {"taskId": f"bad-{number}", "chatos": in_folder(folder)}
+            told = session.call("codex_app_window_run", meta, prompt="x")
+            assert told["structuredContent"]["error"]["code"] == "state_dir_refused", folder
+            assert "task_id.state_roots" in told["content"][0]["text"]
+        assert session.call("list_tasks")["structuredContent"]["tasks"] == []
+        for task_id, folder in (("own", tmp_path / "state"), ("allowed", hosts / "one")):
+            meta = {"taskId": task_id, "chatos": in_folder(folder)}
+            assert session.call("codex_app_window_run", meta, prompt="x")["isError"] is False
+        assert wait_for_status(tmp_path, "own", "completed", "state")
+        assert wait_for_status(tmp_path, "allowed", "completed", "hosts/one")
     assert list(elsewhere.iterdir()) == []
 
 
-def test_without_a_setting_only_the_servers_own_folder_is_allowed(
-    deployment: Deployment, tmp_path: Path
+def test_a_supervisor_writes_to_a_folder_that_only_the_accepting_server_allows(
+    deployment: Deployment, tmp_path: Path, hosts: Path
 ) -> None:
-    with serving(deployment) as pipe:
+    flag = tmp_path / "go on"
+    with serving(deployment) as pipe:  # its supervisor has no state_roots
         pipe.initialize()
-        told = run(pipe, "other", {"prompt": "x"}, taskId="other", chatos=in_folder(tmp_path / "other"))
-        assert told["result"]["structuredContent"]["error"]["code"] == "state_dir_refused"
-        own = in_folder(tmp_path / "state")
-        assert run(pipe, "own", {"prompt": "x"}, taskId="own", chatos=own)["result"]["isError"] is False
-        assert wait_until(lambda: lines(tmp_path))
+        run(pipe, "first", {"prompt": "x"}, taskId="first")
+        assert wait_for_status(tmp_path, "first", "completed", "state")
+    deployment.settings["task_id__state_roots"] = json.dumps([str(hosts)])
+    with serving_http(deployment) as session:
+        meta = {"taskId": "second", "chatos": in_folder(hosts / "one")}
+        session.call("codex_app_window_run", meta, prompt="x", flag=str(flag))
+        assert wait_for_status(tmp_path, "second", "running", "hosts/one")
+    flag.touch()  # when no server is left
+    assert wait_for_status(tmp_path, "second", "completed", "hosts/one")
+    assert [line["requestId"] for line in lines(tmp_path, "hosts/one")] == ["second"]
 
 
 def test_the_folder_is_remembered_when_server_and_supervisor_die(
@@ -247,6 +265,39 @@ def test_the_folder_is_remembered_when_server_and_supervisor_die(
     for name in ("one", "two"):
         assert [line["requestId"] for line in lines(tmp_path, f"hosts/{name}")] == [name]
     assert lines(tmp_path) == []
+
+
+def test_the_id_is_under_the_key_that_the_host_names(deployment: Deployment, tmp_path: Path) -> None:
+    """`callMeta.asyncTask.taskIdKey`: a host sends its `callMeta` with every call."""
+    told = {"tools": ["codex_app_window_run"], "taskIdKey": "requestRef", "resultSource": "ui_prompts"}
+    with serving(deployment) as pipe:
+        pipe.initialize()
+        refused = run(pipe, "call-1", {"prompt": "x"}, asyncTask=told, taskId="not this one")
+        assert refused["error"]["code"] == -32602
+        empty = run(pipe, "call-2", {"prompt": "x"}, asyncTask=told, requestRef="")
+        assert "_meta.requestRef" in empty["error"]["message"]
+        ack = run(pipe, "call-3", {"prompt": "x"}, asyncTask=told, requestRef="host-task-4")["result"]
+        assert ack["isError"] is False
+        assert wait_for_status(tmp_path, "host-task-4", "completed", "state")
+
+
+def test_where_every_slow_tool_requires_a_task_id_no_task_tools_are_listed(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    app = tmp_path / "named.py"
+    app.write_text(
+        "from backburner import Backburner\n"
+        "bb = Backburner('named')\n"
+        "@bb.tool(requires_task_id=True, asks='anyone')\n"
+        "def codex_app_window_run(prompt: str) -> str:\n"
+        "    return prompt\n"
+    )
+    with serving(deployment, app=app) as pipe:
+        pipe.initialize()
+        listed = [tool["name"] for tool in pipe.request("tools/list")["tools"]]
+        assert listed == ["codex_app_window_run"]
+        assert run(pipe, "call", {"prompt": "x"}, taskId="host-task-5")["result"]["isError"] is False
+        assert wait_for_status(tmp_path, "host-task-5", "completed", "state")
 
 
 def test_submit_task_does_not_start_a_tool_that_needs_a_task_id(deployment: Deployment) -> None:

@@ -109,7 +109,7 @@ def test_every_setting_has_a_variable() -> None:
     texts |= {"mcp.client_result_tokens": '{"a": 7}', "mcp.on_cancel": "detach"}
     texts |= {"isolation.runners": "fresh", "isolation.no_new_privileges": "true"}
     texts |= {"isolation.network": "none", "isolation.files": "task", "isolation.writable": '["/srv"]'}
-    texts |= {"mcp.card": "false", "mcp.card_tells": "message"}
+    texts |= {"mcp.card": "false", "mcp.card_tells": "message", "mcp.answer": "handle"}
     texts |= {"mcp.wake_chat": "claude-channel", "webhook.url": "https://lab.example/hook"}
     texts |= {"webhook.secret": f"whsec_{'AAAA' * 8}", "webhook.states": '["failed"]'}
     texts |= {"webhook.allowed_hosts": '["a"]', "webhook.allow_http": "true", "webhook.allow_private": "true"}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import CompletionFailed, ReferenceNotFound
 from ...schema_check import within_bounds
-from .references import is_reference, resolve_argument_reference, resolve_context
+from .references import has_reference, is_reference, resolve_argument_reference, resolve_context
 from .schema_document import SchemaDocument
 from .schema_values import SchemaValues, as_json, listed
 
@@ -93,7 +93,8 @@ def _complete(request: CompletionRequest, schema: Any) -> Completion:
     if not found.choices:  # a schema that lists its values has no others
         typed = [partial] if partial != request.partial_argument else []
         named = _under_its_name(request.argument, context)
-        proposals.offer([*request.history, *request.suggested, *named, *typed, *found.values])
+        told = [*request.history, *request.suggested, *named]  # in which a reference leads to nothing
+        proposals.offer([*(value for value in told if not has_reference(value)), *typed, *found.values])
     taken = request.arguments if request.argument is None else {}
     proposals.offer_parts(name for name in found.parts if as_text(name) not in taken)
     history = [as_text(value) for value in request.history]

@@ -19,6 +19,13 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
 
 
+def has_reference(value: Any) -> bool:
+    """Return whether a value is a reference, or has one in it."""
+    if isinstance(value, Mapping):
+        return any(map(has_reference, value.values()))
+    return any(map(has_reference, value)) if isinstance(value, list | tuple) else is_reference(value)
+
+
 def resolve_argument_reference(
     reference: str, arguments: Mapping[str, Any], context: Mapping[str, Any]
 ) -> Any:

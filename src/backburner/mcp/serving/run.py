@@ -16,7 +16,7 @@ from ...config import HttpSettings
 from ...errors import ConfigError
 from ...log_lines import say, set_up
 from ..adapters.servers import framework_of
-from ..content_length import Framing
+from ..content_length import FRAMINGS, Framing
 from .connections import Connections
 from .framing import lsp_stdio
 from .hosts import EVERYWHERE, Host, Hosts
@@ -28,7 +28,9 @@ _NOT_STARTED = 3
 
 
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
-    """Serve until the client goes. Raises what opening the store raises."""
+    """Serve until the client goes. Raises ConfigError, and what opening the store raises."""
+    if framing not in FRAMINGS:
+        raise ConfigError(setting="framing", reason=f"{framing!r} is not one of {', '.join(FRAMINGS)}")
     server = app.mcp_server()
     set_up(app.settings.log)
     tracing.provide()

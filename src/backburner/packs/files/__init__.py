@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from backburner.app import Backburner
 
 from .monitor import wksm_monitor_sync
@@ -23,13 +25,14 @@ __all__ = [
 
 
 def add_to(app: Backburner) -> None:
-    """Add the tools of this pack to an app."""
+    """Add the tools of this pack to an app. The slow ones answer with a handle at once."""
     # As measured: a sync reads each file and keeps a row for it, an index parses each.
     synced, indexed = estimate_files(20, 500e6), estimate_files(60, 3e6, ".md")
-    app.tool(title="Sync", estimate=synced, idempotent=True)(wksm_monitor_sync)
-    app.tool(title="Vault index", estimate=indexed, idempotent=True)(wksm_vault_index)
+    slow: dict[str, Any] = {"answer": "handle", "idempotent": True}
+    app.tool(title="Sync", estimate=synced, **slow)(wksm_monitor_sync)
+    app.tool(title="Vault index", estimate=indexed, **slow)(wksm_vault_index)
     app.tool(title="Vault search", task="never", idempotent=True)(wksm_vault_search)
-    app.tool(title="Batch transform", estimate=estimate_batch, idempotent=True)(wksm_transform_batch)
+    app.tool(title="Batch transform", estimate=estimate_batch, **slow)(wksm_transform_batch)
 
 
 bb = Backburner("files")

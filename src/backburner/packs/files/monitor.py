@@ -19,7 +19,7 @@ from pydantic import Field
 
 from backburner.context import TaskContext
 
-from .tree import Database, Problems, database_path, folder_at, open_database, shown
+from .tree import Database, Problems, database_path, existing, open_database, shown
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS syncs (
@@ -69,7 +69,7 @@ class Known(NamedTuple):
 
 
 def wksm_monitor_sync(
-    path: Annotated[str, Field(description="The folder to sync")],
+    path: Annotated[str, Field(description="The folder to sync, or a single file")],
     recursive: Annotated[bool, Field(description="With all folders below it")] = True,
     database: Database = None,
     *,
@@ -77,14 +77,16 @@ def wksm_monitor_sync(
 ) -> dict[str, Any]:
     """Sync a folder tree into its monitor database: what was added, changed, removed or renamed.
 
-    Unchanged files are not read again. Symbolic links are not followed. The database is in the
-    user's state folder, or where `database` says. A sync that was interrupted goes on where it was.
+    A single file is synced into the database of its folder; the other files there stay as they were.
+    Unchanged files are not read again. Symbolic links are not followed. The database is in the user's
+    state folder, or where `database` says. A sync that was interrupted goes on where it was.
     """
     began = time.perf_counter()
-    root = folder_at(path)
+    found = existing(path)
+    root, only = (found, None) if found.is_dir() else (found.parent, os.fsencode(found.name))
     where = database_path("monitor", root, database)
     with open_database(where, _SCHEMA) as connection:
-        sync = _Sync(connection, os.fsencode(root), recursive, ctx)
+        sync = _Sync(connection, os.fsencode(root), recursive and only is None, ctx, only)
         sync.run()
         result = sync.result()
         if sync.problems or result["files_updated"] or result["removed"]:
@@ -124,6 +126,7 @@ class _Sync:
     root: bytes
     recursive: bool
     ctx: TaskContext
+    only: bytes | None = None  # the one file to look at
     problems: Problems = field(default_factory=Problems)
     processed: int = 0
     hashed_in_part: int = 0
@@ -168,7 +171,8 @@ class _Sync:
             listing: list[Seen] = []
             try:
                 with os.scandir(self._root + folder) as entries:
-                    self._sort(entries, folder, listing, waiting)
+                    wanted = (entry for entry in entries if self.only in (None, entry.name))
+                    self._sort(wanted, folder, listing, waiting)
             except OSError as error:
                 self.problems.add(folder or b".", error)
                 self._hidden.append(folder)
@@ -220,13 +224,14 @@ class _Sync:
         found = blake2b(marshal.dumps(listing, 2), digest_size=16).digest()
         if fingerprint == found:
             return
-        self._fingerprints[folder] = found
         known = {} if number is None else {file.seen[0]: file for file in self._files(number, folder)}
         for seen in listing:
             file = known.pop(seen[0], None)
             if file is None or file.seen != seen:
                 self._pending.append((folder, seen, file.hash if file else None))
-        self._gone += known.values()
+        if self.only is None:
+            self._fingerprints[folder] = found
+            self._gone += known.values()
 
     def _files(self, number: int, folder: bytes) -> Iterator[Known]:
         rows = self.database.execute(

@@ -69,11 +69,17 @@ def in_words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def existing(path: str, kind: str = "file or folder") -> Path:
+    """Return the absolute path of what is there. Raises FileNotFoundError."""
+    found = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  (symbolic links are kept)
+    if not found.exists():
+        raise FileNotFoundError(f"There is no {kind} {shown(found)}.")
+    return found
+
+
 def folder_at(path: str) -> Path:
     """The absolute path of an existing folder. Raises FileNotFoundError or NotADirectoryError."""
-    folder = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  (symbolic links are kept)
-    if not folder.exists():
-        raise FileNotFoundError(f"There is no folder {shown(folder)}.")
+    folder = existing(path, "folder")
     if not folder.is_dir():
         raise NotADirectoryError(f"{shown(folder)} is not a folder.")
     return folder
@@ -105,14 +111,17 @@ def open_database(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
 def estimate_files(
     as_long_as_looking: float, bytes_per_s: float, suffix: str = ""
 ) -> Callable[[Mapping[str, Any]], float]:
-    """An estimate for tools with a `path`, from a look at the folder that takes 20 ms at most.
+    """An estimate for tools with a `path`, from a look at the file or folder that takes 20 ms at most.
 
     A file takes so many times as long as it takes to look at one, and what it holds is worked off at that
     speed. Where there is no file to look at, it is the document's rule: one second for each hundred.
     """
 
     def estimate(inputs: Mapping[str, Any]) -> float:
-        count, look_s, size = _look_at(folder_at(inputs["path"]), suffix)
+        place = existing(inputs["path"])
+        if not place.is_dir():
+            return 0.1 + place.stat().st_size / bytes_per_s
+        count, look_s, size = _look_at(place, suffix)
         if look_s is None:
             return 0.1 + count / _FILES_PER_SECOND
         return 0.1 + count * (look_s * as_long_as_looking + size / bytes_per_s)

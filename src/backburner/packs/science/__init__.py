@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -12,8 +13,10 @@ from pydantic import Field
 
 from backburner.app import Backburner
 from backburner.context import TaskContext
+from backburner.errors import ToolDefinitionError
 
-from .relaxation import run_geometry_optimization
+from .relaxation import optimization, run_geometry_optimization
+from .structures import Calculators
 from .sweep import sweep
 
 __all__ = ["add_to", "bb", "run_geometry_optimization"]
@@ -21,8 +24,17 @@ __all__ = ["add_to", "bb", "run_geometry_optimization"]
 _TOOL = "run_geometry_optimization"
 
 
-def add_to(app: Backburner) -> None:
-    """Add the tools of this pack to an app."""
+def add_to(app: Backburner, *, calculators: Calculators | None = None) -> None:
+    """Add the tools of this pack to an app.
+
+    `calculators` are further ones beside ASE's, by name: each a function without arguments, or a class, that
+    makes a calculator for one task. Raises ToolDefinitionError.
+    """
+    further: Mapping[str, Any] = calculators or {}
+    for name, make in further.items():
+        if not callable(make):
+            reason = f"calculators[{name!r}] must be a function or class that makes a calculator"
+            raise ToolDefinitionError(tool_name=_TOOL, reason=reason)
 
     def run_parameter_sweep(
         structure: Annotated[str, Field(description="The atoms, as the text of a CIF, XYZ or POSCAR file")],
@@ -43,7 +55,11 @@ def add_to(app: Backburner) -> None:
         """
         return sweep(app, _TOOL, {"structure": structure, **(fixed or {})}, parameters, ctx)
 
-    app.tool(queue="cpu_heavy", timeout="24h", estimate=_estimate)(run_geometry_optimization)
+    description = inspect.getdoc(run_geometry_optimization) or ""
+    if further:
+        description += f"\n\nFurther calculators: {', '.join(further)}."
+    options: dict[str, Any] = {"queue": "cpu_heavy", "timeout": "24h", "estimate": _estimate}
+    app.tool(description=description, **options)(optimization(further))
     app.tool(queue="cpu_small", timeout="7d")(run_parameter_sweep)
 
 

@@ -9,6 +9,7 @@ import base64
 import io
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from backburner.context import TaskContext
 
-from .structures import Format, check_calculator, make_calculator, read_structure, require_ase
+from .structures import Calculators, Format, check_calculator, make_calculator, read_structure, require_ase
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -31,32 +32,40 @@ _SHOW_EVERY_S = 30.0
 _MORE_STATE = {"FIRE": ("a", "Nsteps"), "BFGSLineSearch": ("alpha_k", "p", "force_calls", "function_calls")}
 
 
-def run_geometry_optimization(
-    structure: Annotated[str, Field(description="The atoms, as the text of a CIF, XYZ or POSCAR file")],
-    fmax: Annotated[float, Field(description="The force to get below, in eV/Å; above 0")] = 0.05,
-    steps: Annotated[int, Field(description="How many steps, at most")] = 200,
-    optimizer: Annotated[OptimizerName, Field(description="The optimizer of ASE to use")] = "BFGS",
-    calculator: Annotated[str, Field(description="The calculator of ASE to use, by its name")] = "EMT",
-    structure_format: Annotated[
-        Format, Field(description="The format of structure; auto finds it out")
-    ] = "auto",
-    *,
-    ctx: TaskContext,
-) -> dict[str, Any]:
-    """Relax a structure (CIF, XYZ or POSCAR text) until its largest force is below fmax (eV/Å).
+def optimization(calculators: Calculators) -> Callable[..., dict[str, Any]]:
+    """Return run_geometry_optimization with further calculators, by name."""
 
-    The calculator is one of ASE's, by name. The trajectory, a plot and the relaxed structure are
-    artifacts. A run that was killed goes on at its last checkpoint, on the same path.
-    """
-    require_ase()
-    if not fmax > 0 or steps < 0:
-        raise ValueError("fmax must be above 0, and steps at least 0.")
-    atoms = read_structure(structure, structure_format)
-    atoms.calc = make_calculator(calculator)
-    check_calculator(atoms, calculator)
-    run = _Relaxation(atoms, optimizer, ctx)
-    converged = run.relax(fmax, steps)
-    return {"status": "success" if converged else "not_converged", **run.keep_results(calculator)}
+    def run_geometry_optimization(
+        structure: Annotated[str, Field(description="The atoms, as the text of a CIF, XYZ or POSCAR file")],
+        fmax: Annotated[float, Field(description="The force to get below, in eV/Å; above 0")] = 0.05,
+        steps: Annotated[int, Field(description="How many steps, at most")] = 200,
+        optimizer: Annotated[OptimizerName, Field(description="The optimizer of ASE to use")] = "BFGS",
+        calculator: Annotated[str, Field(description="The calculator to use, by its name")] = "EMT",
+        structure_format: Annotated[
+            Format, Field(description="The format of structure; auto finds it out")
+        ] = "auto",
+        *,
+        ctx: TaskContext,
+    ) -> dict[str, Any]:
+        """Relax a structure (CIF, XYZ or POSCAR text) until its largest force is below fmax (eV/Å).
+
+        The calculator is one of ASE's, by name. The trajectory, a plot and the relaxed structure are
+        artifacts. A run that was killed goes on at its last checkpoint, on the same path.
+        """
+        require_ase()
+        if not fmax > 0 or steps < 0:
+            raise ValueError("fmax must be above 0, and steps at least 0.")
+        atoms = read_structure(structure, structure_format)
+        atoms.calc = make_calculator(calculator, calculators)
+        check_calculator(atoms, calculator)
+        run = _Relaxation(atoms, optimizer, ctx)
+        converged = run.relax(fmax, steps)
+        return {"status": "success" if converged else "not_converged", **run.keep_results(calculator)}
+
+    return run_geometry_optimization
+
+
+run_geometry_optimization = optimization({})
 
 
 @dataclass

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from ase import Atoms
 
+#: Further calculators: what makes a new one, by name.
+Calculators = Mapping[str, Callable[[], Any]]
 Format = Literal["auto", "cif", "xyz", "poscar"]
 
 _ASE_FORMATS = {"cif": "cif", "xyz": "extxyz", "poscar": "vasp"}
@@ -53,15 +56,20 @@ def guess_format(text: str) -> Literal["cif", "xyz", "poscar"]:
     return "cif" if _CIF.search(text) else "poscar"
 
 
-def make_calculator(name: str) -> Any:
-    """A calculator of ASE's, by its name in any case. Raises ValueError, naming the known ones."""
+def make_calculator(name: str, further: Calculators) -> Any:
+    """Make one of the `further` calculators or one of ASE's, by its name in any case.
+
+    Raises ValueError, naming the known ones.
+    """
     from ase.calculators.calculator import get_calculator_class
     from ase.calculators.names import names
 
-    if name.lower() not in names:
-        raise ValueError(f"ASE has no calculator named {name!r}. Known ones: {', '.join(names)}.")
+    own = {known.lower(): make for known, make in further.items()}
+    if name.lower() not in (*own, *names):
+        known = ", ".join([*further, *names])
+        raise ValueError(f"There is no calculator named {name!r}. Known ones: {known}.")
     try:
-        return get_calculator_class(name.lower())()
+        return own[name.lower()]() if name.lower() in own else get_calculator_class(name.lower())()
     except Exception as error:  # most need a program or a file that is not here
         raise ValueError(f"The calculator {name} cannot be used here: {error}") from error
 

@@ -22,7 +22,7 @@ from ....errors import ConfigError
 from ....json_file import read_json, write_json
 from ...showing import text_block, value_result
 from .prompt_log_reader import Position, PromptLogReader
-from .wire import FAILED, TASK_ID_KEY, TASKS_KEY, state_dir_in
+from .wire import FAILED, TASK_ID_KEY, TASKS_KEY, naming_task, state_dir_in
 
 _DAY_S = 86_400.0
 
@@ -162,7 +162,7 @@ class HostPoller:
             self._arrivals[task_id] = asyncio.Event()
         await self._save()
         try:
-            meta = {**self.settings.call_meta, self.settings.task_id_key: task_id}
+            meta = {**self.settings.call_meta, **naming_task(task_id, self.settings.task_id_key)}
             acknowledged = await self._call_tool(tool_name, arguments, meta)
         except BaseException:
             if not self._closing:

@@ -77,7 +77,8 @@ class PromptLog:
                         "finishedAt": None,
                         "tool": tool_name,
                         "owner": owner,
-                        "taskId": None,
+                        "taskId": external_id,
+                        "jobId": None,
                         "store": self.store_id,
                         "enteredAt": iso(self._clock.now_ms()),
                         "logOffset": self._log_size(),
@@ -88,7 +89,7 @@ class PromptLog:
         """The task was not submitted after all. An entry that has a task stays."""
         with self._locked() as state:
             entry = self._find(state, external_id, owner)
-            if entry is not None and entry["taskId"] is None:
+            if entry is not None and entry["jobId"] is None:
                 state[TASKS_KEY].remove(entry)
 
     def _find(self, state: Content, external_id: str, owner: str) -> Entry | None:
@@ -113,7 +114,7 @@ class PromptLog:
         written: list[str] = []
         with self._locked() as state:
             entries = self._own(state, UNFINISHED)
-            heads = self._store.heads([entry["taskId"] for entry in entries if entry["taskId"] is not None])
+            heads = self._store.heads([entry["jobId"] for entry in entries if entry["jobId"] is not None])
             for entry in entries:
                 known = self._known(entry, heads)
                 if known is not None:
@@ -121,7 +122,7 @@ class PromptLog:
                 elif self._clock.now_ms() - from_iso(entry["enteredAt"]) > _ABANDONED_MS:
                     state[TASKS_KEY].remove(entry)
                 if entry["status"] not in UNFINISHED and self._write_line(entry):
-                    written.append(entry["taskId"])
+                    written.append(entry["jobId"])
             # The older finished ones need no entry any more: their lines are written.
             for entry in self._own(state, FINISHED)[:-_KEPT]:
                 state[TASKS_KEY].remove(entry)
@@ -130,7 +131,7 @@ class PromptLog:
     def unfinished(self) -> list[tuple[str, str]]:
         """The tasks that still want a line: their ids and owners."""
         entries = self._own(self._read(), UNFINISHED)
-        return [(entry["taskId"], entry["owner"]) for entry in entries if entry["taskId"] is not None]
+        return [(entry["jobId"], entry["owner"]) for entry in entries if entry["jobId"] is not None]
 
     def is_anything_unfinished(self) -> bool:
         """Whether any task still wants a line. Costs one `stat` as long as nothing is entered."""
@@ -148,14 +149,14 @@ class PromptLog:
 
     def _known(self, entry: Entry, heads: Mapping[str, TaskHead]) -> Entry | None:
         """What is new of an entry's task; None when it was not submitted (yet)."""
-        if entry["taskId"] is None:
+        if entry["jobId"] is None:
             task = self._store.find(entry["id"], entry["owner"])
             return None if task is None else _shown(task)
-        head = heads.get(entry["taskId"])
+        head = heads.get(entry["jobId"])
         if head is not None and STATUS[head.state] == entry["status"]:
             return {}
         try:
-            return _shown(self._store.get(entry["taskId"]))
+            return _shown(self._store.get(entry["jobId"]))
         except TaskNotFound:  # it expired and was forgotten while nobody looked
             return _failed(entry["tool"], State.EXPIRED, "The task expired")
 
@@ -250,7 +251,7 @@ class PromptLog:
 def _shown(task: Task) -> Entry:
     """What an entry says of a task."""
     shown: Entry = {
-        "taskId": task.task_id,
+        "jobId": task.task_id,
         "status": STATUS[task.state],
         "startedAt": iso(task.started_at),
         "finishedAt": iso(task.completed_at),

@@ -1,8 +1,9 @@
 """The prompt logs of one store: the server's own, and one in each folder that a call named.
 
-A call may say where its host reads, if the operator allows that folder. The folders that still wait for a
-line are listed, by store, in a file beside the server's own log. A folder is listed before its task is
-submitted, so whoever comes after a crash knows of it.
+A call may name the folder that its host reads: any folder over stdio, where host and server are the same
+user, and one below `task_id.state_roots` over HTTP. The server that takes the call decides. The folders that
+still wait for a line are listed, by store, in a file beside the server's own log. A folder is listed before
+its task is submitted, so every later server and supervisor finds it there.
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ class PromptLogs:
     def _log_in(self, folder: Path) -> PromptLog:
         return PromptLog(self._store, folder, *self._names)
 
-    def enter(self, named: Any, external_id: str, owner: str, tool_name: str) -> PromptLog:
-        """Note that a task is about to be submitted whose call named that folder, or None.
+    def enter(
+        self, named: Any, external_id: str, owner: str, tool_name: str, *, anywhere: bool = False
+    ) -> PromptLog:
+        """Enter a task that is about to be submitted, in the folder that its call named, or None.
 
-        It is on disk when this returns. Gives the log that the task's line will be in. Raises
-        StateDirRefused, which says nothing of a folder that is not allowed but what the call said.
+        It is on disk when this returns. Returns the log that the task's line will be in. Unless the call may
+        name a folder `anywhere`, the folder has to be below one of `state_roots`. Raises StateDirRefused,
+        which says nothing of a folder that is not allowed but what the call said.
         """
         folder = None if named is None else _resolved(named)
         if folder is None or folder == self._own_folder.resolve():
             self.own.enter(external_id, owner, tool_name)
             return self.own
+        if not (anywhere or any(map(folder.is_relative_to, self._roots))):
+            raise _refusal(named, "the operator of this server does not allow it")
         if (reason := self._objection(folder)) is not None:
             raise _refusal(named, reason)
         log = self._log_in(folder)
@@ -66,7 +72,7 @@ class PromptLogs:
     def catch_up(self) -> list[str]:
         """Bring all files up to date with the store; the ids of the tasks that got their line now.
 
-        A folder that cannot be written now, or is not allowed any more, waits and holds up no other.
+        A folder that cannot be written now waits and holds up no other.
         """
         written = self.own.catch_up()
         for folder in self._listed():
@@ -94,10 +100,10 @@ class PromptLogs:
         return [task for log in logs for task in log.unfinished()]
 
     def _objection(self, folder: Path) -> str | None:
-        """Why no log may be in that folder, whose links were resolved when it was named; None if it may."""
+        """Return why no log can be in a folder that was resolved when it was named; None if it can."""
         try:
-            if not any(folder.is_relative_to(root) for root in self._roots) or folder.resolve() != folder:
-                return "the operator of this server does not allow it"
+            if folder.resolve() != folder:
+                return "it leads to another place than when it was named"
             if any((folder / name).is_symlink() for name in self._names):
                 return "a file in it is a link to another place"
         except (OSError, RuntimeError) as error:

@@ -21,7 +21,7 @@ from ...request import RequestContext, owner_of_request, request_meta
 from ...server_dialect import ServerDialect, SlowCall
 from ..two_stage import wire as two_stage
 from .prompt_logs import PromptLogs
-from .wire import TASK_ID_KEY, state_dir_in
+from .wire import state_dir_in, task_id_key_in
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,14 @@ class TaskId(ServerDialect):
 
     def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
         """Raises MCPError when the tool requires an id and there is none, and for one that is not text."""
-        if TASK_ID_KEY not in request_meta(ctx):
+        meta = request_meta(ctx)
+        key = task_id_key_in(meta)
+        if key not in meta:
             if spec.requires_task_id:
                 raise mcp_error(TaskIdRequired(tool_name=spec.name))
             return False
-        task_id = request_meta(ctx)[TASK_ID_KEY]
-        if not isinstance(task_id, str) or not task_id.strip():
-            raise MCPError(INVALID_PARAMS, f"_meta.{TASK_ID_KEY} must be text that is not empty")
+        if not isinstance(meta[key], str) or not meta[key].strip():
+            raise MCPError(INVALID_PARAMS, f"_meta.{key} must be text that is not empty")
         return True
 
     def wake(self) -> None:
@@ -63,10 +64,13 @@ class TaskId(ServerDialect):
         inputs, StateDirRefused for a folder that is not allowed, and what `submit` raises.
         """
         await self._access.ready()
-        task_id = check_text(f"_meta.{TASK_ID_KEY}", request_meta(call.ctx)[TASK_ID_KEY], MAX_KEY_CHARS)
+        meta = request_meta(call.ctx)
+        key = task_id_key_in(meta)
+        task_id = check_text(f"_meta.{key}", meta[key], MAX_KEY_CHARS)
         run, owner = self._access.service.aio.run, owner_of_request()
-        folder = state_dir_in(request_meta(call.ctx))
-        log = await run(self._logs.enter, folder, task_id, owner, call.spec.name)
+        folder = state_dir_in(meta)
+        over_stdio = call.ctx.request is None  # so the host is the user that runs this server
+        log = await run(self._logs.enter, folder, task_id, owner, call.spec.name, anywhere=over_stdio)
         try:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers, external_id=task_id)
         except BackburnerError:

@@ -14,8 +14,10 @@ from typing import Any
 from ....lifecycle import State
 
 NAME = "task-id"
-#: In the `_meta` of a call: the id that the host chose.
+#: In the `_meta` of a call: the id that the host chose, unless the host names another key for it.
 TASK_ID_KEY = "taskId"
+#: Where in the `_meta` of a call the host names that key: its `callMeta` goes with every call.
+_ASYNC_TASK, _TASK_ID_KEY_KEY = "asyncTask", "taskIdKey"
 #: Where in the `_meta` of a call the host says in which folder it reads the log.
 STATE_DIR_KEYS = ("chatos", "uiApp", "stateDir")
 #: The list of entries in the task file.
@@ -52,6 +54,19 @@ def state_dir_in(meta: Mapping[str, Any]) -> Any:
     return found
 
 
+def task_id_key_in(meta: Mapping[str, Any]) -> str:
+    """Return the key under which the `_meta` of a call has the host's id."""
+    told = meta.get(_ASYNC_TASK)
+    key = told.get(_TASK_ID_KEY_KEY) if isinstance(told, Mapping) else None
+    return key if isinstance(key, str) and key else TASK_ID_KEY
+
+
+def naming_task(task_id: str, key: str) -> dict[str, Any]:
+    """Return what the `_meta` of a call says to give the host's id, under that key."""
+    told: dict[str, Any] = {} if key == TASK_ID_KEY else {_ASYNC_TASK: {_TASK_ID_KEY_KEY: key}}
+    return {**told, key: task_id}
+
+
 def result_line(entry: Entry, ts: str) -> bytes:
     """The line of the prompt log that tells of a task's end."""
     line = {
@@ -65,7 +80,8 @@ def result_line(entry: Entry, ts: str) -> bytes:
             "status": entry["status"],
             "markdown": entry["resultText"] or "",
         },
-        "taskId": entry["taskId"],
+        "taskId": entry["id"],
+        "jobId": entry["jobId"],
     }
     return json.dumps(line, ensure_ascii=False).encode("utf-8", errors="replace") + b"\n"
 
@@ -77,9 +93,7 @@ def is_line_of(line: bytes, entry: Entry) -> bool:
     except ValueError:
         return False
     return (
-        isinstance(found, dict)
-        and found.get("taskId") == entry["taskId"]
-        and found.get("type") == "ui_prompt"
+        isinstance(found, dict) and found.get("jobId") == entry["jobId"] and found.get("type") == "ui_prompt"
     )
 
 

@@ -71,6 +71,8 @@ def describe(status: TaskStatus) -> dict[str, Any]:
         "error": shown_error(task),
         **_asked(status),
     }
+    if task.cancel_reason is not None:
+        shown["cancel_reason"] = task.cancel_reason
     if task.waits_for is not None:
         shown["waits_for"] = task.waits_for
     if not task.finished:

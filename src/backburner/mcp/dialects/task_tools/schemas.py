@@ -128,7 +128,7 @@ _STATUS = _object(
     expires_at=TEXT_OR_NULL,
     tags=TEXTS,
     error=OBJECT_OR_NULL,
-    waits_for=TEXT,
+    **dict.fromkeys(("waits_for", "cancel_reason"), TEXT),
     questions=OBJECTS,
     poll_after_ms=WHOLE,
 )

@@ -77,11 +77,16 @@ class TaskTools(ServerDialect):
         answer = partial(self._call, name, listed)
         if name == ANSWER_TASK:
             return OwnTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
-        return OwnTool(prefix + name, listed, answer)
+        return OwnTool(prefix + name, listed, answer, offered=self._are_needed)
+
+    def _are_needed(self) -> bool:
+        """Return False if the host names every task itself: it gets the results, and its model no tools."""
+        tools = self._access.app.tools
+        return not (len(tools) and all(spec.requires_task_id for spec in tools))
 
     def _somebody_asks_anyone(self) -> bool:
         """Else it is not offered: a model must not answer what its user is asked."""
-        return any(spec.asks == "anyone" for spec in self._access.app.tools)
+        return self._are_needed() and any(spec.asks == "anyone" for spec in self._access.app.tools)
 
     async def _call(
         self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
@@ -172,7 +177,9 @@ class TaskTools(ServerDialect):
         return {"task_id": task.task_id, "state": task.state}
 
     async def get_task_status(self, arguments: dict[str, Any]) -> Answer:
-        return Answer(describe(await self._access.status(arguments["task_id"])))
+        """Of an expired task, too, as long as its record is kept."""
+        status = await self._access.service.aio.status(arguments["task_id"], owner=owner_of_request())
+        return Answer(describe(status))
 
     async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
         access, showing = self._access, self._access.showing

@@ -126,7 +126,8 @@ class Tasks2025(ServerDialect):
                 outcome = await self._access.outcome(task)
                 return {**outcome, "_meta": {**outcome.get("_meta", {}), **about}}
         if task.state is State.CANCELLED:
-            raise MCPError(INTERNAL_ERROR, "The task was cancelled", {"_meta": about})
+            why = f": {task.cancel_reason}" if task.cancel_reason else ""
+            raise MCPError(INTERNAL_ERROR, f"The task was cancelled{why}", {"_meta": about})
         raise task_failure(task)
 
     async def list(self, ctx: RequestContext, params: ListParams) -> dict[str, Any]:

@@ -41,8 +41,9 @@ class Announcements:
         that. Nothing waits for the client: news goes through the outbox of its connection.
         """
         self._access.waking.when_over(status.task)
-        ctx, everybody = call.ctx, self._access.settings.mcp.announce_jobs == "all"
-        if not (call.spec.answer == "handle" or everybody or takes_results(ctx)):
+        ctx, settings = call.ctx, self._access.settings
+        everybody = call.spec.answer_in(settings) == "handle" or settings.mcp.announce_jobs == "all"
+        if not (everybody or takes_results(ctx)):
             return
         if is_modern(ctx) and ctx.request is not None:
             return  # over HTTP without sessions there is no stream to send on

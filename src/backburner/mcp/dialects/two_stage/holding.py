@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
+from ....config import Settings
 from ....figures import FIGURES
 from ....lifecycle import State
 from ....service import TaskStatus
@@ -159,7 +160,8 @@ class HeldCalls:
             if status.task.state is State.INPUT_REQUIRED and status.questions:
                 if can_be_asked(ctx):
                     return self._rounds.ask(status)
-                if not await self._ask(ctx, status, spec.asks) and not always_held(spec):
+                answered = await self._ask(ctx, status, spec.asks)
+                if not (answered or always_held(spec, self._access.settings)):
                     return None
         return await self.result(present(status))
 
@@ -190,9 +192,9 @@ class HeldCalls:
         return True
 
 
-def always_held(spec: ToolSpec) -> bool:
+def always_held(spec: ToolSpec, settings: Settings) -> bool:
     """Whether a call of the tool is never answered by a handle."""
-    return spec.answer == "hold" or spec.task == "never"
+    return spec.answer_in(settings) == "hold" or spec.task == "never"
 
 
 class _Progress:

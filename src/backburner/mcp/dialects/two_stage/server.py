@@ -42,7 +42,7 @@ class TwoStage(ServerDialect):
         return {POLL: Method(PollParams, self.poll)}
 
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
-        if always_held(spec):
+        if always_held(spec, self._access.settings):
             return tool
         return described(tool)
 
@@ -72,11 +72,13 @@ class TwoStage(ServerDialect):
 
     def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
         """How long to hold the call; None means to its end. The tool's author has the first word."""
-        if always_held(call.spec):
+        settings = self._access.settings
+        if always_held(call.spec, settings):
             return None
         if not (self._takes_handle(call) or self._access.patience.gives_up(call.ctx)):
             return None
-        if call.spec.answer == "handle" or asks_for_handle(call.ctx) or self._on_a_card(call):
+        at_once = call.spec.answer_in(settings) == "handle" or asks_for_handle(call.ctx)
+        if at_once or self._on_a_card(call):
             return 0
         patience_s = self._access.patience.hold_s(call.ctx)
         if patience_s is None:
