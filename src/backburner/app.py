@@ -112,7 +112,7 @@ class Backburner:
     def attach(
         cls,
         server: Any,
-        slow: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
+        slow: str | Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
         *,
         name: str | None = None,
         target: str | None = None,
@@ -123,7 +123,8 @@ class Backburner:
 
         Its tools whose names match a pattern in `slow` run as tasks, unchanged; a mapping gives
         them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`. Raises NoTarget for an app
-        that the processes that run its tasks would not find: see `target` above.
+        that the processes that run its tasks would not find (see `target` above), ToolDefinitionError for
+        wrong options, and ConfigError for wrong settings and for a server that is attached already.
         """
         from .mcp.adapters import install
 
@@ -148,10 +149,12 @@ class Backburner:
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Mark a function as a slow tool. It stays callable as it is.
 
+        Raises ToolDefinitionError and ConfigError.
+
         Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
         `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
         `asks`, `join`, `on_cancel`, `requires_task_id`, `suggest`, `max_running`, `max_starts_per_minute`,
-        `concurrency_key`, `max_running_per_key`.
+        `concurrency_key`, `max_running_per_key`, `card`, `output_schema`.
         """
 
         def mark(function: F) -> F:
@@ -162,10 +165,15 @@ class Backburner:
 
     def add_tool(self, spec: ToolSpec) -> None:
         """Add a tool that is described already. Raises ToolDefinitionError and ConfigError."""
-        if spec.queue is not None and not FOR_RUNNER.get() and spec.queue not in self.settings.queues:
-            reason = f"{spec.name} wants the queue {spec.queue!r}, which is not configured"
-            raise ConfigError(setting="queues", reason=reason)
+        self.check_queue(spec, spec.name)
         self.tools.add(spec)
+
+    def check_queue(self, spec: ToolSpec, name: str) -> None:
+        """Raise ConfigError when the tool of that name is for a queue that is not configured."""
+        if spec.queue is not None and not FOR_RUNNER.get() and spec.queue not in self.settings.queues:
+            known = ", ".join(sorted(self.settings.queues))
+            reason = f"{name} wants the queue {spec.queue!r}, which is not configured; known: {known}"
+            raise ConfigError(setting="queues", reason=reason)
 
     # -- serving
 

@@ -24,6 +24,7 @@ from .store import Store, TaskQuery
 from .submission import Submission
 from .task import (
     LOCAL_OWNER,
+    OPERATOR_STREAM,
     Artifact,
     InputRequest,
     LogLine,
@@ -235,16 +236,30 @@ class TaskService:
         return read_page(self.store, query, cursor, oldest_first=oldest_first)
 
     def logs(
-        self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200
+        self,
+        task_id: str,
+        *,
+        owner: str | None = LOCAL_OWNER,
+        cursor: str | None = None,
+        limit: int = 200,
+        operator: bool = False,
     ) -> LogPage:
-        """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later."""
+        """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later.
+
+        Lines that are hidden from clients are only in a page for an `operator`.
+        """
         check_limit(limit, _MAX_LOG_PAGE)
         after = 0 if cursor is None else log_seq(cursor)
         self.head(task_id, owner=owner)
-        lines = self.store.logs(task_id, after, limit + 1)
-        shown = lines[:limit]
-        last = shown[-1].seq if shown else after
-        return LogPage(shown, log_cursor(last), truncated=len(lines) > limit)
+        shown: list[LogLine] = []
+        while True:
+            lines = self.store.logs(task_id, after, limit - len(shown) + 1)
+            truncated = len(lines) > limit - len(shown)
+            lines = lines[: limit - len(shown)]
+            shown += (line for line in lines if operator or line.stream != OPERATOR_STREAM)
+            after = lines[-1].seq if lines else after
+            if not truncated or len(shown) == limit:
+                return LogPage(shown, log_cursor(after), truncated)
 
     def last_logs(self, task_id: str, *, owner: str | None = LOCAL_OWNER, limit: int = 200) -> LogPage:
         """The last lines of a log so far, and the cursor for what comes later."""

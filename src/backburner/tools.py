@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import re
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -18,10 +19,10 @@ from .errors import BadConcurrencyKey, InvalidInputs, ToolDefinitionError, Unkno
 from .estimate import Estimate, hint
 from .limits import ToolLimits
 from .redaction import HIDDEN, Redaction
-from .retry import NO_RETRY, Retry
+from .retry import Retry
 from .task import Isolation, Resources, ResultKind
 from .task_request import MAX_KEY_CHARS
-from .times import duration_s
+from .tool_options import tool_options
 
 if TYPE_CHECKING:
     from .config import Settings
@@ -258,55 +259,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
-def retry_policy(retries: int | Retry | None) -> Retry:
-    """`retries=2` tries every failure twice more; a Retry says more; None only what is clearly transient."""
-    if retries is None:
-        return Retry()
-    if isinstance(retries, Retry):
-        return retries
-    return Retry(max_attempts=retries + 1, on=("*",)) if retries else NO_RETRY
-
-
-def tool_options(
-    tool_name: str,
-    *,
-    timeout: float | str | None = None,
-    retries: int | Retry | None = None,
-    ttl: float | str | None = None,
-    cpu: float | None = None,
-    memory_mb: int | None = None,
-    scratch_mb: int | None = None,
-    secrets: typing.Iterable[str] = (),
-    **options: Any,
-) -> dict[str, Any]:
-    """The fields of a ToolSpec for options as an author writes them. Raises ToolDefinitionError."""
-    unknown = options.keys() - ToolSpec.__dataclass_fields__.keys()
-    if unknown:
-        reason = f"there is no option {', '.join(sorted(unknown))}"
-        raise ToolDefinitionError(tool_name=tool_name, reason=reason)
-    return {
-        "timeout_s": None if timeout is None else duration_s(timeout, f"{tool_name}.timeout"),
-        "retry": retry_policy(retries),
-        "ttl_s": None if ttl is None else duration_s(ttl, f"{tool_name}.ttl"),
-        "resources": Resources(cpu=cpu, memory_mb=memory_mb, scratch_mb=scratch_mb),
-        "secrets": frozenset(secrets),
-        **options,
-    }
-
-
-def tool_from_function(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    **options: Any,
-) -> ToolSpec:
+def tool_from_function(function: Callable[..., Any], **options: Any) -> ToolSpec:
     """A ToolSpec for a plain function, sync or async; its schema comes from its signature.
 
     A parameter annotated `TaskContext` gets the context and is not part of the schema. Raises
     ToolDefinitionError for a signature that has no JSON schema.
     """
-    tool_name = name or function.__name__
+    tool_name = options.get("name") or function.__name__
+    fields = tool_options(str(tool_name), options, of_function=True)
     try:
         model, context_parameter = _input_model(function)
         schema = model.model_json_schema(by_alias=True)
@@ -323,14 +283,8 @@ def tool_from_function(
             values[context_parameter] = context
         return function(**values)
 
-    return ToolSpec(
-        name=tool_name,
-        run=run,
-        description=description if description is not None else inspect.getdoc(function) or "",
-        input_schema=schema,
-        is_async=is_async(function),
-        **tool_options(tool_name, **options),
-    )
+    described = {"name": tool_name, "description": inspect.getdoc(function) or ""}
+    return ToolSpec(run=run, input_schema=schema, is_async=is_async(function), **{**described, **fields})
 
 
 def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
@@ -363,6 +317,8 @@ class Registry:
         self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
         #: What the tools of an attached server live in: a runner enters it once.
         self.lifespan: Lifespan | None = None
+        #: Whether a log record is only for the operator, such as one of an attached server's framework.
+        self.is_private_record: Callable[[logging.LogRecord], bool] = lambda record: False
         #: What an attached server offers itself, when that is known, and the patterns that match none of it.
         self.offered: tuple[str, ...] = ()
         self.unmatched: tuple[str, ...] = ()

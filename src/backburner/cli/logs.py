@@ -52,7 +52,7 @@ def logs(
     each line of the log. Control characters are made visible.
     """
     if place.as_json and not follow_it:
-        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=limit)
+        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=limit, operator=True)
         print_json(log_record(task_id, page))
         return
     printer = Printer(stream=stream, timestamps=timestamps, as_json=place.as_json)

@@ -52,7 +52,7 @@ def follow(
 def pass_on_logs(place: Place, task_id: str, view: View, cursor: str | None) -> str | None:
     """Hand every line after `cursor` to the view; the new cursor."""
     while True:
-        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=1000)
+        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=1000, operator=True)
         for line in page.lines:
             view.line(line)
         cursor = page.next_cursor

@@ -149,12 +149,12 @@ class TaskResources:
 
 
 def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
-    service.head(task_id, owner=owner)
     lines: list[str] = []
-    last = 0
-    while page := service.store.logs(task_id, last, _LOG_PAGE):
-        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page)
-        last = page[-1].seq
+    cursor, more = None, True
+    while more:
+        page = service.logs(task_id, owner=owner, cursor=cursor, limit=_LOG_PAGE)
+        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page.lines)
+        cursor, more = page.next_cursor, page.truncated
     return lines
 
 

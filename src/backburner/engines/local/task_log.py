@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ... import json_text
-from ...task import LogLine
+from ...task import OPERATOR_STREAM, LogLine
 
 #: What a log record begins with where it comes in line with plain output. Up to the newline it is JSON.
 RECORD = b"\0log "
@@ -16,7 +16,7 @@ RECORD = b"\0log "
 LONGEST_LINE = 16_384
 LONGEST_RECORD = 1 << 20
 _LINE_COST = 64  # in a store, an empty line is not free
-_RECORD_STREAM = re.compile(r"log|message[a-z.]{0,20}")
+_RECORD_STREAM = re.compile(rf"log|{OPERATOR_STREAM}|message[a-z.]{{0,20}}")
 _LEVELS = {"stdout": "info", "stderr": "warning"}
 
 
