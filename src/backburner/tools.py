@@ -262,8 +262,8 @@ def is_async(function: Callable[..., Any]) -> bool:
 def tool_from_function(function: Callable[..., Any], **options: Any) -> ToolSpec:
     """A ToolSpec for a plain function, sync or async; its schema comes from its signature.
 
-    A parameter annotated `TaskContext` gets the context and is not part of the schema. Raises
-    ToolDefinitionError for a signature that has no JSON schema.
+    A parameter annotated `TaskContext`, or named `ctx` without an annotation, gets the context and is not
+    part of the schema. Raises ToolDefinitionError for a signature that has no JSON schema.
     """
     tool_name = options.get("name") or function.__name__
     fields = tool_options(str(tool_name), options, of_function=True)
@@ -288,7 +288,7 @@ def tool_from_function(function: Callable[..., Any], **options: Any) -> ToolSpec
 
 
 def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
-    from pydantic import ConfigDict, Field, create_model
+    from pydantic import ConfigDict, create_model
 
     hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
@@ -297,15 +297,27 @@ def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             reason = f"the parameter {parameter} cannot be given by name"
             raise ToolDefinitionError(tool_name=function.__name__, reason=reason)
+        if name in ("self", "cls") and not fields and name not in hints:
+            reason = f"it is a method; mark it on an instance: bb.tool(instance.{function.__name__})"
+            raise ToolDefinitionError(tool_name=function.__name__, reason=reason)
         hint = hints.get(name, Any)
-        if hint is TaskContext:
+        if TaskContext in (hint, *get_args(hint)) or (name == "ctx" and name not in hints):
             context_parameter = name
         else:
             # Behind an alias, a parameter may have any name, also one that pydantic uses itself.
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[f"parameter_{len(fields)}"] = (hint, Field(default, alias=name))
+            fields[f"parameter_{len(fields)}"] = _field_of(hint, parameter.default, name)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     return create_model(function.__name__, __config__=config, **fields), context_parameter
+
+
+def _field_of(hint: Any, default: Any, name: str) -> tuple[Any, Any]:
+    """A field of the input model. A default that is a `Field` says more than a value does."""
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
+
+    if isinstance(default, FieldInfo):
+        return typing.Annotated[hint, default], Field(alias=name)
+    return hint, Field(... if default is inspect.Parameter.empty else default, alias=name)
 
 
 class Registry:
