@@ -32,6 +32,7 @@ from .tools import Registry, ToolSpec, tool_from_function
 
 if TYPE_CHECKING:
     from .engines.local.launches import OwnLaunch
+    from .main_block import LostGlobal
 
 log = logging.getLogger("backburner.app")
 
@@ -278,11 +279,23 @@ class Backburner:
             self.engine.start()
 
     def say_where(self) -> None:
-        """Say once, to stderr, where the tasks are kept, in full: a relative path is easily mistaken."""
+        """Say once, to stderr, where the tasks are kept, in full: a relative path is easily mistaken.
+
+        A script is told which of its globals its tasks do not see.
+        """
         if not self.quiet and not self._said_where:
             self._said_where = True
             where = without_password(self.settings.store)
             say(self.settings.log, f"{self.name} keeps its tasks in {where}")
+            if self._birthplace.is_script:
+                for lost in self.lost_globals():
+                    say(self.settings.log, f"warning: {lost}. See docs/attaching.md")
+
+    def lost_globals(self) -> list[LostGlobal]:
+        """The globals of its file that tools read and only the main block of a script sets."""
+        from .main_block import lost_globals
+
+        return lost_globals(self._birthplace.file)
 
     def resume(self) -> None:
         """If tasks wait in the store, make sure that somebody works on them: in the background.

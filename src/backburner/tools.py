@@ -18,6 +18,7 @@ from .context import TaskContext
 from .errors import BadConcurrencyKey, InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate, hint
 from .limits import ToolLimits
+from .mcp_result import MCPResult
 from .redaction import HIDDEN, Redaction
 from .retry import Retry
 from .task import Isolation, Resources, ResultKind
@@ -206,6 +207,14 @@ class ToolSpec:
             return run(inputs, context)
 
         return ask_and_run
+
+    @cached_property
+    def allows_handle(self) -> bool:
+        """Whether a handle, which is an MCPResult, may stand in the place of the result."""
+        from .schema_check import SchemaCheck
+
+        handle = MCPResult(data={"status": "queued"}).add_info("queued").to_dict()
+        return self.output_schema is None or SchemaCheck(self.output_schema).complaint(handle) is None
 
     @cached_property
     def _schema_check(self) -> SchemaCheck:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import Client as FastMCPClient
+from fastmcp import FastMCP
 from mcp.client import Client
 from mcp.server.mcpserver import MCPServer
 
@@ -44,7 +47,7 @@ def server() -> MCPServer[Any]:
     return made
 
 
-def attach(server: MCPServer[Any], folder: Path, slow: Any) -> Backburner:
+def attach(server: MCPServer[Any] | FastMCP, folder: Path, slow: Any) -> Backburner:
     return Backburner.attach(server, slow=slow, store=f"sqlite:///{folder}/lab.db", target=HERE)
 
 
@@ -101,3 +104,27 @@ async def test_a_tool_that_cannot_be_a_task_leaves_the_others_as_they_are(
             assert (await client.call_tool(name)).content[0].text == said  # type: ignore[union-attr]
     assert [spec.name for spec in app.tools] == ["work"]
     assert "an odd name! is not run as a task" in caplog.text
+
+
+async def test_a_handle_is_given_where_the_output_schema_allows_it_and_else_the_call_is_held(
+    inline_tasks: Any, tmp_path: Path
+) -> None:
+    goes_on = asyncio.Event()
+    server = FastMCP("lab")
+
+    @server.tool
+    async def as_object() -> dict[str, Any]:
+        await goes_on.wait()
+        return {"n": 1}
+
+    @server.tool
+    async def as_text() -> str:
+        return "done"
+
+    options = {"answer": "handle"}
+    inline_tasks(attach(server, tmp_path, {"as_*": options}))
+    async with FastMCPClient(server) as client:
+        handle = await client.call_tool("as_object")
+        assert handle.data["data"]["job_id"].startswith("tsk_")
+        goes_on.set()
+        assert (await client.call_tool("as_text")).data == "done"
