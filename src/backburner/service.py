@@ -24,7 +24,6 @@ from .store import Store, TaskQuery
 from .submission import Submission
 from .task import (
     LOCAL_OWNER,
-    OPERATOR_STREAM,
     Artifact,
     InputRequest,
     LogLine,
@@ -32,6 +31,7 @@ from .task import (
     Task,
     TaskHead,
 )
+from .task_log_lines import shown_lines
 from .task_pages import TaskPage, read_page
 from .task_request import (
     MAX_KEY_CHARS,
@@ -246,19 +246,19 @@ class TaskService:
     ) -> LogPage:
         """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later.
 
-        Lines that are hidden from clients are only in a page for an `operator`.
+        A page may have fewer lines than `limit` though there are more: lines that later ones replace are left
+        out, and so are those that are hidden from clients, unless for an `operator`.
         """
         check_limit(limit, _MAX_LOG_PAGE)
         after = 0 if cursor is None else log_seq(cursor)
         self.head(task_id, owner=owner)
-        shown: list[LogLine] = []
         while True:
-            lines = self.store.logs(task_id, after, limit - len(shown) + 1)
-            truncated = len(lines) > limit - len(shown)
-            lines = lines[: limit - len(shown)]
-            shown += (line for line in lines if operator or line.stream != OPERATOR_STREAM)
+            lines = self.store.logs(task_id, after, limit + 1)
+            truncated = len(lines) > limit
+            lines = lines[:limit]
+            shown = shown_lines(lines, operator=operator)
             after = lines[-1].seq if lines else after
-            if not truncated or len(shown) == limit:
+            if shown or not truncated:
                 return LogPage(shown, log_cursor(after), truncated)
 
     def last_logs(self, task_id: str, *, owner: str | None = LOCAL_OWNER, limit: int = 200) -> LogPage:

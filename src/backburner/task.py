@@ -335,12 +335,9 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-OPERATOR_STREAM = "operator"
-
-
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line that a tool wrote; clients see no `OPERATOR_STREAM`. `seq` counts from 1 within the task."""
+    """One line that a tool wrote. `seq` counts from 1 within the task."""
 
     seq: int
     ts: int

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import times
+from ..task_log_lines import text_of
 from ..terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def cell(value: object, style: str = "") -> Text:
 
 def log_cells(line: LogLine) -> list[Text]:
     """What a task logged, a cell for each of its lines."""
-    return [cell(text, _LEVELS.get(line.level, "")) for text in line.message.split("\n")]
+    return [cell(text, _LEVELS.get(line.level, "")) for text in text_of(line).split("\n")]
 
 
 def state_cell(state: State) -> Text:

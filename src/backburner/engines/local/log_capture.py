@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
-from ...task import OPERATOR_STREAM
+from ...task_log_lines import OPERATOR_STREAM
 from .supervisor_link import SupervisorLink
 
 #: Names of the standard streams: those that Python opened, and those of `_line_by_line`.

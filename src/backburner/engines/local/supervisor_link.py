@@ -15,7 +15,7 @@ from typing import Any
 from ... import json_text
 from ...errors import ArtifactStorageError, InvalidJson, InvalidRequest, TaskCancelled
 from ...execution import Execution
-from ...task import OPERATOR_STREAM
+from ...task_log_lines import OPERATOR_STREAM
 from . import linux
 from .task_log import LONGEST_LINE, LONGEST_RECORD, RECORD
 from .wire import MessageReader, encode
