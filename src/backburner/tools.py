@@ -244,6 +244,8 @@ class ToolSpec:
             return f"the value, which is a secret, breaks the rule {broken.rule!r}"
         if self.secrets and not broken.path and broken.rule not in _NAMES_ONLY:
             return f"they break the rule {broken.rule!r}; they are not shown, for they hold a secret"
+        if broken.rule == "additionalProperties" and not broken.path:
+            return f"{broken.message}; known: {', '.join(self.input_schema.get('properties') or ['none'])}"
         return broken.message
 
     def masked(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

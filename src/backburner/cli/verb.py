@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import TaskNotFound
 from ..task import LOCAL_OWNER
 from .completion import complete_task_id
 from .filters import OPTIONS, filters
+from .output import say
 from .place import Place, Where, opened
 
 PANEL = "Where to look"
@@ -146,10 +148,16 @@ def verb(
                 function(where, **given)
                 return
             with opened(where, tools=tools, create=create) as place:
-                given = {key: _whole(place, key, value) for key, value in given.items()}
-                if filtered:
-                    given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
-                function(place, **given)
+                try:
+                    given = {key: _whole(place, key, value) for key, value in given.items()}
+                    if filtered:
+                        given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
+                    function(place, **given)
+                except TaskNotFound as error:
+                    owner = place.other_owner_of(error.details["task_id"])
+                    if owner is not None and not place.as_json:
+                        say(f"This task belongs to {owner}: add --owner {owner}, or --all-owners.")
+                    raise
 
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

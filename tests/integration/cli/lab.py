@@ -82,3 +82,13 @@ def bar(gate: str, ctx: TaskContext) -> None:
             ctx.wait_cancelled(0.02)
             ctx.raise_if_cancelled()
     sys.stderr.write("\nafter the bar\n")
+
+
+@bb.tool(retries=0)
+def missing() -> None:
+    {}["name"]
+
+
+@bb.tool(retries=0, memory_mb=64)
+def eat() -> int:
+    return len(bytearray(1 << 30))
