@@ -85,8 +85,9 @@ def bar(gate: str, ctx: TaskContext) -> None:
 
 
 @bb.tool(retries=0)
-def missing() -> None:
-    {}["name"]
+def missing() -> str:
+    known: dict[str, str] = {}
+    return known["name"]
 
 
 @bb.tool(retries=0, memory_mb=64)

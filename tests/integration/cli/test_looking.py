@@ -77,14 +77,12 @@ def test_what_is_hidden_because_of_its_owner_is_told_by_the_owners_name(manned: 
         assert (hidden.returncode, hidden.stdout) == (3, "")
         assert "belongs to alice: add --owner alice, or --all-owners" in hidden.stderr
         assert manned.run(*words, "--all-owners").returncode == 0
-    assert re.search(
-        r"^owner +alice *$", manned.run("show", task_id, "--owner", "alice").stdout, re.MULTILINE
-    )
+    shown = manned.run("show", task_id, "--owner", "alice").stdout
+    assert re.search(r"^owner +alice *$", shown, re.MULTILINE)
     for words in (["top"], ["prune", "--older-than", "1d", "--dry-run"]):
         done = manned.run(*words)
-        assert re.search(
-            r"of (an)?other owners? (is|are) (not shown|left out): --all-owners", done.stdout + done.stderr
-        )
+        told = r"of (an)?other owners? (is|are) (not shown|left out): --all-owners"
+        assert re.search(told, done.stdout + done.stderr)
         assert "--all-owners" not in manned.run(*words, "--all-owners").stdout
 
 
