@@ -148,12 +148,11 @@ def verb(
             if first.name == "where":
                 function(where, **given)
                 return
-            with opened(where, tools=tools, create=create) as place:
-                with _saying_whose_task(place):
-                    given = {key: _whole(place, key, value) for key, value in given.items()}
-                    if filtered:
-                        given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
-                    function(place, **given)
+            with opened(where, tools=tools, create=create) as place, _saying_whose_task(place):
+                given = {key: _whole(place, key, value) for key, value in given.items()}
+                if filtered:
+                    given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
+                function(place, **given)
 
         parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
