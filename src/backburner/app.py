@@ -33,6 +33,7 @@ from .tools import Registry, ToolSpec, tool_from_function
 if TYPE_CHECKING:
     from .engines.local.launches import OwnLaunch
     from .mcp.content_length import Framing
+    from .main_block import LostGlobal
 
 log = logging.getLogger("backburner.app")
 
@@ -113,7 +114,7 @@ class Backburner:
     def attach(
         cls,
         server: Any,
-        slow: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
+        slow: str | Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
         *,
         name: str | None = None,
         target: str | None = None,
@@ -124,7 +125,8 @@ class Backburner:
 
         Its tools whose names match a pattern in `slow` run as tasks, unchanged; a mapping gives
         them options, as `@bb.tool` takes them: `{"index_*": {"timeout": "4h"}}`. Raises NoTarget for an app
-        that the processes that run its tasks would not find: see `target` above.
+        that the processes that run its tasks would not find (see `target` above), ToolDefinitionError for
+        wrong options, and ConfigError for wrong settings and for a server that is attached already.
         """
         from .mcp.adapters import install
 
@@ -149,10 +151,12 @@ class Backburner:
     def tool(self, function: F | None = None, /, **options: Any) -> F | Callable[[F], F]:
         """Mark a function as a slow tool. It stays callable as it is.
 
+        Raises ToolDefinitionError and ConfigError.
+
         Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
         `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
         `asks`, `join`, `on_cancel`, `requires_task_id`, `suggest`, `max_running`, `max_starts_per_minute`,
-        `concurrency_key`, `max_running_per_key`.
+        `concurrency_key`, `max_running_per_key`, `card`, `output_schema`.
         """
 
         def mark(function: F) -> F:
@@ -163,10 +167,15 @@ class Backburner:
 
     def add_tool(self, spec: ToolSpec) -> None:
         """Add a tool that is described already. Raises ToolDefinitionError and ConfigError."""
-        if spec.queue is not None and not FOR_RUNNER.get() and spec.queue not in self.settings.queues:
-            reason = f"{spec.name} wants the queue {spec.queue!r}, which is not configured"
-            raise ConfigError(setting="queues", reason=reason)
+        self.check_queue(spec, spec.name)
         self.tools.add(spec)
+
+    def check_queue(self, spec: ToolSpec, name: str) -> None:
+        """Raise ConfigError when the tool of that name is for a queue that is not configured."""
+        if spec.queue is not None and not FOR_RUNNER.get() and spec.queue not in self.settings.queues:
+            known = ", ".join(sorted(self.settings.queues))
+            reason = f"{name} wants the queue {spec.queue!r}, which is not configured; known: {known}"
+            raise ConfigError(setting="queues", reason=reason)
 
     # -- serving
 
@@ -274,11 +283,23 @@ class Backburner:
             self.engine.start()
 
     def say_where(self) -> None:
-        """Say once, to stderr, where the tasks are kept, in full: a relative path is easily mistaken."""
+        """Say once, to stderr, where the tasks are kept, in full: a relative path is easily mistaken.
+
+        A script is told which of its globals its tasks do not see.
+        """
         if not self.quiet and not self._said_where:
             self._said_where = True
             where = without_password(self.settings.store)
             say(self.settings.log, f"{self.name} keeps its tasks in {where}")
+            if self._birthplace.is_script:
+                for lost in self.lost_globals():
+                    say(self.settings.log, f"warning: {lost}. See docs/attaching.md")
+
+    def lost_globals(self) -> list[LostGlobal]:
+        """The globals of its file that tools read and only the main block of a script sets."""
+        from .main_block import lost_globals
+
+        return lost_globals(self._birthplace.file)
 
     def resume(self) -> None:
         """If tasks wait in the store, make sure that somebody works on them: in the background.

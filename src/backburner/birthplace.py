@@ -39,6 +39,12 @@ class Birthplace:
     def folder(self) -> Path | None:
         return None if self.file is None else self.file.parent
 
+    @property
+    def is_script(self) -> bool:
+        """Whether this process runs the file as its script."""
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        return script is not None and self.file == Path(script).resolve()
+
 
 def birthplace(frame: FrameType | None, name: str, given: str | None = None) -> Birthplace:
     """Of the app `name` that is made in this frame; `given` is the target that its author names.

@@ -188,7 +188,7 @@ class Execution:
                 value = self._call(spec, assignment.inputs, context)
                 outcome = returned(spec, value, context, assignment.max_result_bytes)
         except BaseException as error:
-            outcome = failed(error, context)
+            outcome = failed(error, context, assignment.resources.memory_mb)
             if outcome["kind"] == "failed":
                 outcome["retryable"] = _is_covered(spec.retry, error, outcome["error"])
         finally:

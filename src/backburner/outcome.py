@@ -88,8 +88,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
-    """The outcome of a tool that raised, or was cancelled."""
+def failed(error: BaseException, context: TaskContext, memory_mb: int | None = None) -> dict[str, Any]:
+    """The outcome of a tool that raised, or was cancelled. `memory_mb` is its limit."""
     cancelled = isinstance(error, TaskCancelled | asyncio.CancelledError | KeyboardInterrupt)
     if cancelled and context.cancelled:
         return {**_error("cancelled", "The task was cancelled."), "kind": "cancelled"}
@@ -102,10 +102,13 @@ def failed(error: BaseException, context: TaskContext) -> dict[str, Any]:
     exception = type(error).__name__
     details_text = traceback_of(error)
     if isinstance(error, MemoryError):
+        limit = "there is" if memory_mb is None else f"its limit of {memory_mb} MB"
         return _error(
-            "memory_exceeded", "The tool needed more memory than it may have.", exception, details_text
+            "memory_exceeded", f"The tool needed more memory than {limit}.", exception, details_text
         )
-    message = _message(error) or exception
+    message = _message(error)
+    if isinstance(error, KeyError) or " " not in message:  # `'missing'` alone tells nothing
+        message = f"{exception}: {message}" if message else exception
     if isinstance(error, BackburnerError):
         exception = error.code
     if isinstance(error, SystemExit):

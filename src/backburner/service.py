@@ -31,6 +31,7 @@ from .task import (
     Task,
     TaskHead,
 )
+from .task_log_lines import shown_lines
 from .task_pages import TaskPage, read_page
 from .task_request import (
     MAX_KEY_CHARS,
@@ -240,16 +241,30 @@ class TaskService:
         return read_page(self.store, query, cursor, oldest_first=oldest_first)
 
     def logs(
-        self, task_id: str, *, owner: str | None = LOCAL_OWNER, cursor: str | None = None, limit: int = 200
+        self,
+        task_id: str,
+        *,
+        owner: str | None = LOCAL_OWNER,
+        cursor: str | None = None,
+        limit: int = 200,
+        operator: bool = False,
     ) -> LogPage:
-        """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later."""
+        """Log lines after `cursor`, oldest first. Ask again with `next_cursor` for what comes later.
+
+        A page may have fewer lines than `limit` though there are more: lines that later ones replace are left
+        out, and so are those that are hidden from clients, unless for an `operator`.
+        """
         check_limit(limit, _MAX_LOG_PAGE)
         after = 0 if cursor is None else log_seq(cursor)
         self.head(task_id, owner=owner)
-        lines = self.store.logs(task_id, after, limit + 1)
-        shown = lines[:limit]
-        last = shown[-1].seq if shown else after
-        return LogPage(shown, log_cursor(last), truncated=len(lines) > limit)
+        while True:
+            lines = self.store.logs(task_id, after, limit + 1)
+            truncated = len(lines) > limit
+            lines = lines[:limit]
+            shown = shown_lines(lines, operator=operator)
+            after = lines[-1].seq if lines else after
+            if shown or not truncated:
+                return LogPage(shown, log_cursor(after), truncated)
 
     def last_logs(self, task_id: str, *, owner: str | None = LOCAL_OWNER, limit: int = 200) -> LogPage:
         """The last lines of a log so far, and the cursor for what comes later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import logging
 import re
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -17,11 +18,12 @@ from .context import TaskContext
 from .errors import BadConcurrencyKey, InvalidInputs, ToolDefinitionError, UnknownTool
 from .estimate import Estimate, hint
 from .limits import ToolLimits
+from .mcp_result import MCPResult
 from .redaction import HIDDEN, Redaction
-from .retry import NO_RETRY, Retry
+from .retry import Retry
 from .task import Isolation, Resources, ResultKind
 from .task_request import MAX_KEY_CHARS
-from .times import duration_s
+from .tool_options import tool_options
 
 if TYPE_CHECKING:
     from .config import Settings
@@ -209,6 +211,14 @@ class ToolSpec:
         return ask_and_run
 
     @cached_property
+    def allows_handle(self) -> bool:
+        """Whether a handle, which is an MCPResult, may stand in the place of the result."""
+        from .schema_check import SchemaCheck
+
+        handle = MCPResult(data={"status": "queued"}).add_info("queued").to_dict()
+        return self.output_schema is None or SchemaCheck(self.output_schema).complaint(handle) is None
+
+    @cached_property
     def _schema_check(self) -> SchemaCheck:
         from .schema_check import SchemaCheck
 
@@ -236,6 +246,8 @@ class ToolSpec:
             return f"the value, which is a secret, breaks the rule {broken.rule!r}"
         if self.secrets and not broken.path and broken.rule not in _NAMES_ONLY:
             return f"they break the rule {broken.rule!r}; they are not shown, for they hold a secret"
+        if broken.rule == "additionalProperties" and not broken.path:
+            return f"{broken.message}; known: {', '.join(self.input_schema.get('properties') or ['none'])}"
         return broken.message
 
     def masked(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,55 +272,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
-def retry_policy(retries: int | Retry | None) -> Retry:
-    """`retries=2` tries every failure twice more; a Retry says more; None only what is clearly transient."""
-    if retries is None:
-        return Retry()
-    if isinstance(retries, Retry):
-        return retries
-    return Retry(max_attempts=retries + 1, on=("*",)) if retries else NO_RETRY
-
-
-def tool_options(
-    tool_name: str,
-    *,
-    timeout: float | str | None = None,
-    retries: int | Retry | None = None,
-    ttl: float | str | None = None,
-    cpu: float | None = None,
-    memory_mb: int | None = None,
-    scratch_mb: int | None = None,
-    secrets: typing.Iterable[str] = (),
-    **options: Any,
-) -> dict[str, Any]:
-    """The fields of a ToolSpec for options as an author writes them. Raises ToolDefinitionError."""
-    unknown = options.keys() - ToolSpec.__dataclass_fields__.keys()
-    if unknown:
-        reason = f"there is no option {', '.join(sorted(unknown))}"
-        raise ToolDefinitionError(tool_name=tool_name, reason=reason)
-    return {
-        "timeout_s": None if timeout is None else duration_s(timeout, f"{tool_name}.timeout"),
-        "retry": retry_policy(retries),
-        "ttl_s": None if ttl is None else duration_s(ttl, f"{tool_name}.ttl"),
-        "resources": Resources(cpu=cpu, memory_mb=memory_mb, scratch_mb=scratch_mb),
-        "secrets": frozenset(secrets),
-        **options,
-    }
-
-
-def tool_from_function(
-    function: Callable[..., Any],
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    **options: Any,
-) -> ToolSpec:
+def tool_from_function(function: Callable[..., Any], **options: Any) -> ToolSpec:
     """A ToolSpec for a plain function, sync or async; its schema comes from its signature.
 
-    A parameter annotated `TaskContext` gets the context and is not part of the schema. Raises
-    ToolDefinitionError for a signature that has no JSON schema.
+    A parameter annotated `TaskContext`, or named `ctx` without an annotation, gets the context and is not
+    part of the schema. Raises ToolDefinitionError for a signature that has no JSON schema.
     """
-    tool_name = name or function.__name__
+    tool_name = options.get("name") or function.__name__
+    fields = tool_options(str(tool_name), options, of_function=True)
     try:
         model, context_parameter = _input_model(function)
         schema = model.model_json_schema(by_alias=True)
@@ -325,18 +296,12 @@ def tool_from_function(
             values[context_parameter] = context
         return function(**values)
 
-    return ToolSpec(
-        name=tool_name,
-        run=run,
-        description=description if description is not None else inspect.getdoc(function) or "",
-        input_schema=schema,
-        is_async=is_async(function),
-        **tool_options(tool_name, **options),
-    )
+    described = {"name": tool_name, "description": inspect.getdoc(function) or ""}
+    return ToolSpec(run=run, input_schema=schema, is_async=is_async(function), **{**described, **fields})
 
 
 def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
-    from pydantic import ConfigDict, Field, create_model
+    from pydantic import ConfigDict, create_model
 
     hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
@@ -345,15 +310,27 @@ def _input_model(function: Callable[..., Any]) -> tuple[Any, str | None]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             reason = f"the parameter {parameter} cannot be given by name"
             raise ToolDefinitionError(tool_name=function.__name__, reason=reason)
+        if name in ("self", "cls") and not fields and name not in hints:
+            reason = f"it is a method; mark it on an instance: bb.tool(instance.{function.__name__})"
+            raise ToolDefinitionError(tool_name=function.__name__, reason=reason)
         hint = hints.get(name, Any)
-        if hint is TaskContext:
+        if TaskContext in (hint, *get_args(hint)) or (name == "ctx" and name not in hints):
             context_parameter = name
         else:
             # Behind an alias, a parameter may have any name, also one that pydantic uses itself.
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[f"parameter_{len(fields)}"] = (hint, Field(default, alias=name))
+            fields[f"parameter_{len(fields)}"] = _field_of(hint, parameter.default, name)
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     return create_model(function.__name__, __config__=config, **fields), context_parameter
+
+
+def _field_of(hint: Any, default: Any, name: str) -> tuple[Any, Any]:
+    """A field of the input model. A default that is a `Field` says more than a value does."""
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
+
+    if isinstance(default, FieldInfo):
+        return typing.Annotated[hint, default], Field(alias=name)
+    return hint, Field(... if default is inspect.Parameter.empty else default, alias=name)
 
 
 class Registry:
@@ -365,6 +342,8 @@ class Registry:
         self.find_missing: Callable[[str], ToolSpec | None] = lambda name: None
         #: What the tools of an attached server live in: a runner enters it once.
         self.lifespan: Lifespan | None = None
+        #: Whether a log record is only for the operator, such as one of an attached server's framework.
+        self.is_private_record: Callable[[logging.LogRecord], bool] = lambda record: False
         #: What an attached server offers itself, when that is known, and the patterns that match none of it.
         self.offered: tuple[str, ...] = ()
         self.unmatched: tuple[str, ...] = ()

@@ -8,9 +8,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
 
 import typer
 
@@ -18,10 +16,11 @@ from ..engines.local import Standing, linux
 from ..errors import AppNotFound, BackburnerError, ConfigError, NotConfined, StoreError
 from ..folders import make_private
 from ..health import TOO_LITTLE_BYTES, Supervision, Trouble, news_can_come
+from .app_checks import Finding, check_app, check_tools
 from .disk_use import COMPACT, disk_use, needs_compacting
 from .live_workers import as_written, asking_tasks, leased_tasks, live_workers, supervision
 from .output import size, span
-from .place import Place, Where, learn_tools, open_place
+from .place import Place, Where, open_place
 from .webhooks import is_late, troubled_endpoints
 
 _SLOW_READ_S = 0.5
@@ -31,16 +30,6 @@ _NEARLY_FULL = 0.8
 _LONG_WAIT_S = 3600
 _MOST_QUESTIONS = 5
 _SHORT_S = 20.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check saw. `advice` is empty when nothing needs doing."""
-
-    check: str
-    level: Literal["ok", "warning", "problem"]
-    message: str
-    advice: str = ""
 
 
 def examine(where: Where) -> Iterator[Finding]:
@@ -65,8 +54,8 @@ def examine(where: Where) -> Iterator[Finding]:
 
 def _examine_place(place: Place) -> Iterator[Finding]:
     checks: tuple[Callable[[Place], Iterator[Finding]], ...] = (
-        _app,
-        _tools,
+        check_app,
+        check_tools,
         _store,
         _permissions,
         _disk,
@@ -86,7 +75,7 @@ def _examine_place(place: Place) -> Iterator[Finding]:
             yield from check(place)
         except BackburnerError as error:
             advice = _store_advice(error) if isinstance(error, StoreError) else ""
-            yield Finding(check.__name__.strip("_"), "problem", str(error), advice)
+            yield Finding(check.__name__.removeprefix("check").strip("_"), "problem", str(error), advice)
 
 
 def _tasks(count: int) -> str:
@@ -136,31 +125,6 @@ def _store_advice(error: StoreError) -> str:
             return f"A signal has stopped process {pid}. Let it go on: kill -CONT {pid}"
         return f"Wait for process {pid}, or end it: kill {pid}. Running tasks go on meanwhile."
     return advice.get(type(error), "Check the URL.")
-
-
-def _app(place: Place) -> Iterator[Finding]:
-    if place.app is not None:
-        yield Finding("app", "ok", f"{place.app.name} loads from {as_written(place.app.target) or 'nowhere'}")
-        if not place.app.target:
-            advice = "Put the app into a .py file; runners import it from there."
-            yield Finding("app", "problem", "runners cannot find the app", advice)
-
-
-def _tools(place: Place) -> Iterator[Finding]:
-    """Are the tools of an attached server there that are said to be slow."""
-    if place.app is None or place.app.server is None:
-        return
-    try:
-        learn_tools(place.app)
-    except Exception as error:  # whatever the server does
-        message = f"the server cannot list its tools: {type(error).__name__}: {error}"
-        yield Finding("tools", "problem", message, "Run the server and list its tools with a client.")
-        return
-    offered = ", ".join(place.app.tools.offered) or "none"
-    for pattern in place.app.tools.unmatched:
-        message = f"slow={pattern!r} matches none of the server's tools, so it makes no tool slow"
-        advice = f"Mend it, or take it out. The server's tools are: {offered}"
-        yield Finding("tools", "warning", message, advice)
 
 
 def _store(place: Place) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from .place import Where
 from .verb import verb
 
 if TYPE_CHECKING:
-    from .checkup import Finding
+    from .app_checks import Finding
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 

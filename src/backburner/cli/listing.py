@@ -12,7 +12,7 @@ from ..records import status_record
 from ..short_names import owner_name
 from ..terminal_text import printable
 from .live_picture import show_live
-from .output import age, cell, print_json, say, show, span, state_cell, stdout, table, took_s
+from .output import age, cell, error_line, print_json, say, show, span, state_cell, stdout, table, took_s
 from .place import Place
 from .verb import verb
 
@@ -63,16 +63,19 @@ def list_tasks(
         say("No tasks.")
     if page.next_cursor:
         say(f"There are more: --limit {limit * 5}, or --cursor {page.next_cursor}")
-    _say_what_others_have(place)
+    if others := tasks_of_others(place):
+        say(f"{others} not shown: --all-owners", "dim")
 
 
-def _say_what_others_have(place: Place) -> None:
+def tasks_of_others(place: Place) -> str:
+    """Subject and verb of a sentence about the tasks of owners that the options leave out; empty for none."""
     if place.owner is None:
-        return
+        return ""
     owners = place.store.count_owners()
-    if count := sum(owners.values()) - owners.get(place.owner, 0):
-        tasks = "1 task of another owner is" if count == 1 else f"{count} tasks of other owners are"
-        say(f"{tasks} not shown: --all-owners", "dim")
+    count = sum(owners.values()) - owners.get(place.owner, 0)
+    if count == 1:
+        return "1 task of another owner is"
+    return f"{count} tasks of other owners are" if count else ""
 
 
 def _page(place: Place, chosen: dict[str, Any]) -> tuple[TaskPage, list[TaskStatus]]:
@@ -118,7 +121,7 @@ def progress_words(status: TaskStatus) -> str:
     """How far a task is, or why it is not further."""
     task, progress = status.task, status.task.progress
     if task.error is not None and task.finished:
-        return printable(f"{task.error.type}: {task.error.message}")
+        return printable(error_line(task.error))
     if task.state is State.INPUT_REQUIRED and status.questions:
         return printable(f"asks: {status.questions[0].params.get('message', '')}")
     if task.waits_for is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..lifecycle import LEASED, State
+from ..short_names import owner_name
 from ..times import iso
 from .output import age, say
 
@@ -65,7 +66,7 @@ def asking_tasks(place: Place) -> Iterator[Asking]:
             asked = [
                 one.asked_at for one in place.store.input_requests(task.task_id) if one.answered_at is None
             ]
-            where = dataclasses.replace(place.where, owner=task.owner)
+            where = dataclasses.replace(place.where, owner=owner_name(task.owner))
             command = f"backburner answer {task.task_id}{where.options}"
             yield Asking(task, min(asked, default=task.updated_at), command)
 

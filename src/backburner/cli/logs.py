@@ -9,12 +9,15 @@ import typer
 
 from .. import times
 from ..records import log_record, record
+from ..task_log_lines import is_unfinished
 from .output import cell, log_cells, print_json, stdout
 from .place import Place
 from .verb import TaskId, verb
 from .watching import follow, pass_on_logs
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..service import TaskStatus
     from ..task import LogLine
 
@@ -52,7 +55,7 @@ def logs(
     each line of the log. Control characters are made visible.
     """
     if place.as_json and not follow_it:
-        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=limit)
+        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=limit, operator=True)
         print_json(log_record(task_id, page))
         return
     printer = Printer(stream=stream, timestamps=timestamps, as_json=place.as_json)
@@ -63,12 +66,15 @@ def logs(
             printer.line(line)
     if not follow_it:
         pass_on_logs(place, task_id, printer, cursor)
-        return
-    follow(place, task_id, printer, cursor=cursor)
+    else:
+        follow(place, task_id, printer, cursor=cursor)
+    printer.end()
 
 
 class Held:
     """Keeps the last lines."""
+
+    overwrites = False
 
     def __init__(self, count: int) -> None:
         self.lines: deque[LogLine] = deque(maxlen=count)
@@ -80,12 +86,14 @@ class Held:
 
 
 class Printer:
-    """Prints lines to stdout."""
+    """Prints lines to stdout. On a terminal, an unfinished line is overwritten by the next."""
 
     def __init__(self, *, stream: str | None, timestamps: bool, as_json: bool) -> None:
         self._stream = stream
         self._timestamps = timestamps
         self._as_json = as_json
+        self.overwrites = as_json or stdout().is_terminal
+        self._is_open = False
 
     def line(self, line: LogLine) -> None:
         if self._stream not in (None, line.stream):
@@ -94,11 +102,43 @@ class Printer:
             print_json(record(line), indent=None)
             return
         when = times.moment(line.ts).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        for one in log_cells(line):
-            shown = cell(f"{when} ", "dim").append_text(one) if self._timestamps else one
+        cells = log_cells(line)
+        if self._timestamps:
+            cells = [cell(f"{when} ", "dim").append_text(one) for one in cells]
+        if is_unfinished(line):
+            self._overwrite(cells[-1])
+            return
+        self.close()
+        for one in cells:
             if stdout().is_terminal:
-                stdout().print(shown, soft_wrap=True)
+                stdout().print(one, soft_wrap=True)
             else:  # rich would write the same, and takes minutes for what may be in a log
-                print(shown.plain, flush=True)
+                print(one.plain, flush=True)
+
+    def _overwrite(self, text: Text) -> None:
+        """Put a text into the last row of the terminal, which stays open."""
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        console = stdout()
+        self.close()
+        text.truncate(console.width - 1)
+        console.print(text, end="")
+        console.control(Control(ControlType.CARRIAGE_RETURN))
+        self._is_open = True
+
+    def end(self) -> None:
+        """Leave the row that is open as it is."""
+        if self._is_open:
+            stdout().print()
+
+    def close(self) -> None:
+        """Clear the row that is open."""
+        if self._is_open:
+            from rich.control import Control
+            from rich.segment import ControlType
+
+            stdout().control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
+            self._is_open = False
 
     def update(self, status: TaskStatus) -> None: ...

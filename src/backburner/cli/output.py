@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .. import times
+from ..task_log_lines import text_of
 from ..terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..lifecycle import State
-    from ..task import LogLine, Task
+    from ..task import LogLine, Task, TaskError
 
 _PIPE_WIDTH = 2000
 _NARROWEST = 8
@@ -92,7 +93,14 @@ def cell(value: object, style: str = "") -> Text:
 
 def log_cells(line: LogLine) -> list[Text]:
     """What a task logged, a cell for each of its lines."""
-    return [cell(text, _LEVELS.get(line.level, "")) for text in line.message.split("\n")]
+    return [cell(text, _LEVELS.get(line.level, "")) for text in text_of(line).split("\n")]
+
+
+def error_line(error: TaskError) -> str:
+    """An error in one line: its type, the class of the exception, unless the message names it, and that."""
+    if not error.exception or error.exception in error.message or error.type == error.exception:
+        return f"{error.type}: {error.message}"
+    return f"{error.type}: {error.exception}: {error.message}"
 
 
 def state_cell(state: State) -> Text:

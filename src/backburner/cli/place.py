@@ -99,6 +99,17 @@ class Place:
 
         return whole_id(self.store, text, self.owner)
 
+    def other_owner_of(self, task_id: str) -> str | None:
+        """The name of the owner of a task, by its id or how that begins, that the options leave out."""
+        from ..errors import AmbiguousTask, TaskNotFound
+        from ..short_names import owner_name, whole_id
+
+        try:
+            owner = self.store.head(whole_id(self.store, task_id, None)).owner
+        except (TaskNotFound, AmbiguousTask):
+            return None
+        return None if self.owner in (None, owner) else owner_name(owner)
+
     def short_id(self, task_id: str) -> str:
         """A beginning of an id that names the task."""
         from ..short_names import short_id

@@ -49,6 +49,9 @@ class RemotePlace(Place):
     def operator(self) -> RemoteOperator:
         return RemoteOperator(self._server)
 
+    def other_owner_of(self, task_id: str) -> None:
+        """The server does not tell what others have."""
+
     def short_id(self, task_id: str) -> str:
         """As short as the shortest: to ask the server for every id would take long."""
         return task_id[:SHORT_CHARS]

@@ -10,7 +10,7 @@ import typer
 from ..records import result_record, value_of
 from ..terminal_text import printable
 from .exits import exit_of_state
-from .output import print_json, say
+from .output import error_line, print_json, say
 from .place import Place
 from .verb import TaskId, verb
 
@@ -73,7 +73,7 @@ def say_error(place: Place, outcome: TaskResult) -> None:
     task = outcome.task
     say(f"The task {task.task_id} is {task.state}.", "red")
     if task.error is not None:
-        say(f"{printable(task.error.type)}: {printable(task.error.message, lines=True)}")
+        say(printable(error_line(task.error), lines=True))
     say(f"  details: {place.command('show', task.task_id)}")
     say(f"  again:   {place.command('retry', task.task_id)}")
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..records import record, status_record
+from ..short_names import owner_name
 from ..terminal_text import printable
-from .output import cell, field_table, moment, print_json, say, show, span, state_cell, table
+from .output import cell, error_line, field_table, moment, print_json, say, show, span, state_cell, table
 from .place import Place
 from .results import shown_value
 from .verb import TaskId, verb
@@ -92,8 +93,8 @@ def _fields(status: TaskStatus) -> list[tuple[str, Any]]:
         ("progress", " · ".join(said) or None),
         ("expected", f"about {span(status.estimate.seconds)}, {status.estimate.source.words}"),
         ("time left", None if status.eta_s is None else f"about {span(status.eta_s)}"),
-        ("error", None if task.error is None else f"{task.error.type}: {task.error.message}"),
-        ("owner", task.owner),
+        ("error", None if task.error is None else error_line(task.error)),
+        ("owner", owner_name(task.owner)),
         ("queue", queue),
         ("priority", task.priority or None),
         ("tags", ", ".join(task.tags) or None),

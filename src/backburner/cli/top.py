@@ -13,7 +13,7 @@ import typer
 from ..lifecycle import LEASED, TERMINAL, State
 from ..records import status_record
 from ..terminal_text import printable
-from .listing import progress_words, shown_id
+from .listing import progress_words, shown_id, tasks_of_others
 from .live_picture import show_live
 from .output import age, cell, print_json, show, span, state_cell, stdout, table, took_s
 from .place import Place
@@ -146,6 +146,8 @@ def _picture(place: Place, seen: Seen, ended: Ended, height: int | None) -> Rend
         below.append(cell(f"… and {more} more", "dim"))
     if seen.latest and (height is None or len(shown) + len(seen.latest) + 3 <= rows):
         below += [cell(""), _tasks(place, seen.latest)]
+    if others := tasks_of_others(place):
+        below.append(cell(f"{others} not shown: --all-owners", "dim"))
     return Group(*above, *below)
 
 

@@ -11,6 +11,7 @@ import typer
 from ..lifecycle import TERMINAL
 from .disk_use import COMPACT, needs_compacting
 from .filters import every_task
+from .listing import tasks_of_others
 from .output import age, cell, print_json, say, show, size, state_cell, table
 from .place import Place, Where, opened
 from .store_copy import copy_store
@@ -133,6 +134,8 @@ def prune(
     done = "would be forgotten" if dry_run else "forgotten"
     counts = "".join(f", {len(ids)} {name}" for name, ids in swept.items())
     say(f"{len(forgotten)} {done}{counts}. The store has {size(now.bytes)}, {size(freed)} less than before.")
+    if older_than is not None and (others := tasks_of_others(place)):
+        say(f"{others} left out: --all-owners", "dim")
     if not dry_run and needs_compacting(now):
         say(f"{size(now.free_bytes)} of that are free. The file is of an earlier release: {COMPACT}.")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
+from ..errors import TaskNotFound
 from ..task import LOCAL_OWNER
 from .completion import complete_task_id
 from .filters import OPTIONS, filters
+from .output import say
 from .place import Place, Where, opened
 
 PANEL = "Where to look"
@@ -145,7 +148,7 @@ def verb(
             if first.name == "where":
                 function(where, **given)
                 return
-            with opened(where, tools=tools, create=create) as place:
+            with opened(where, tools=tools, create=create) as place, _saying_whose_task(place):
                 given = {key: _whole(place, key, value) for key, value in given.items()}
                 if filtered:
                     given["chosen"] = filters(**{key: given.pop(key) for key in choosing})
@@ -160,6 +163,18 @@ def verb(
         return function
 
     return add
+
+
+@contextmanager
+def _saying_whose_task(place: Place) -> Iterator[None]:
+    """Name the owner of a task that is not found because the options leave that owner out."""
+    try:
+        yield
+    except TaskNotFound as error:
+        owner = place.other_owner_of(error.details["task_id"])
+        if owner is not None and not place.as_json:
+            say(f"This task belongs to {owner}: add --owner {owner}, or --all-owners.")
+        raise
 
 
 def _whole(place: Place, key: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ..lifecycle import State
+from ..task_log_lines import is_unfinished
 from ..terminal_text import printable
 from .output import cell, log_cells, say, span, state_cell, stderr, took_s
 
@@ -23,7 +24,12 @@ _LOOK_AGAIN_S = 0.5
 
 
 class View(Protocol):
-    """Who is shown what happens to a task."""
+    """Who is shown what happens to a task.
+
+    One that `overwrites` gets lines that later ones replace as well.
+    """
+
+    overwrites: bool
 
     def line(self, line: LogLine) -> None: ...
 
@@ -52,9 +58,10 @@ def follow(
 def pass_on_logs(place: Place, task_id: str, view: View, cursor: str | None) -> str | None:
     """Hand every line after `cursor` to the view; the new cursor."""
     while True:
-        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=1000)
+        page = place.service.logs(task_id, owner=place.owner, cursor=cursor, limit=1000, operator=True)
         for line in page.lines:
-            view.line(line)
+            if not is_unfinished(line) or view.overwrites:
+                view.line(line)
         cursor = page.next_cursor
         if not page.truncated:
             return cursor
@@ -77,6 +84,8 @@ def view_for(place: Place, tool_name: str) -> Iterator[View]:
 class Silence:
     """Shows nothing."""
 
+    overwrites = False
+
     def line(self, line: LogLine) -> None: ...
 
     def update(self, status: TaskStatus) -> None: ...
@@ -84,6 +93,8 @@ class Silence:
 
 class Lines:
     """A line for each new state and each line of the log."""
+
+    overwrites = False
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -103,6 +114,8 @@ class Lines:
 
 class Bar:
     """One line that stays below the log: state, bar, percent, phase, time left, message."""
+
+    overwrites = False
 
     def __init__(self, live: Live, place: Place, tool_name: str) -> None:
         self._live = live

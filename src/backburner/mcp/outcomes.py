@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import BackburnerError
 from ..lifecycle import State
 from ..service import TaskResult
-from ..task import Task
+from ..task import Task, TaskError
 from .progress_tokens import token_of
 from .showing import Showing, text_block, value_result
 
@@ -16,6 +17,16 @@ from .showing import Showing, text_block, value_result
 def tool_raised(task: Task) -> bool:
     """Whether the task failed because its tool did, and not because it could not be run."""
     return task.state is State.FAILED and task.error is not None and task.error.type == "tool_error"
+
+
+def error_for_clients(task: Task, error: TaskError | None) -> TaskError | None:
+    """The error of a task, or of an attempt at it, as clients may see it.
+
+    The framework of an attached tool decides what they are told: no more than its message.
+    """
+    if error is None or task.result_kind == "value":
+        return error
+    return replace(error, exception="", details="")
 
 
 def result_meta(task: Task) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..json_path import select
 from ..json_shape import shape
 from ..result_parts import large_result
 from ..service import TaskResult
+from .outcomes import error_for_clients
 
 #: No more is read at once, whoever asks.
 MOST_BYTES = 1 << 20
@@ -77,7 +78,8 @@ def piece_of_result(outcome: TaskResult, part: Part, files: ArtifactStore) -> Pi
     """
     task = outcome.task
     large = large_result(task, outcome.artifacts)
-    value = task.result if task.error is None else {"error": task.error.to_dict()}
+    error = error_for_clients(task, task.error)
+    value = task.result if error is None else {"error": error.to_dict()}
     if part.path is None:
         if large is None:
             return piece_of(_json(value), part, "application/json")

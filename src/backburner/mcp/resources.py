@@ -25,6 +25,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 from ..errors import ArtifactNotFound, ArtifactStorageError, BackburnerError, NoSuchPart
 from ..service import TaskService
 from ..task import Artifact
+from ..task_log_lines import text_of
 from ..times import iso
 from .access import TaskAccess
 from .jsonrpc_errors import jsonrpc_errors
@@ -149,12 +150,12 @@ class TaskResources:
 
 
 def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
-    service.head(task_id, owner=owner)
     lines: list[str] = []
-    last = 0
-    while page := service.store.logs(task_id, last, _LOG_PAGE):
-        lines += (f"{iso(line.ts)} {line.stream} {line.level} {line.message}\n" for line in page)
-        last = page[-1].seq
+    cursor, more = None, True
+    while more:
+        page = service.logs(task_id, owner=owner, cursor=cursor, limit=_LOG_PAGE)
+        lines += (f"{iso(line.ts)} {line.stream} {line.level} {text_of(line)}\n" for line in page.lines)
+        cursor, more = page.next_cursor, page.truncated
     return lines
 
 

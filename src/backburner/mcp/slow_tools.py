@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 from mcp.server.context import CallNext
 
 from ..app import Backburner
+from ..errors import ConfigError, ToolDefinitionError
 from ..target import FOR_RUNNER
-from ..tools import Run, ToolSpec, tool_options
+from ..tool_options import tool_options
+from ..tools import Run, ToolSpec
 from .pages import has_own_page
 from .request import RequestContext, as_dict
 
@@ -23,8 +25,8 @@ log = logging.getLogger("backburner.mcp")
 
 T = TypeVar("T")
 
-#: Which of the server's own tools are slow: patterns of names, or patterns with the options of `@bb.tool`.
-Slow = Sequence[str] | Mapping[str, Mapping[str, Any]]
+#: Which of the server's own tools are slow: a pattern of names, several, or patterns with options.
+Slow = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,10 @@ class SlowTools:
     """The slow tools of one server. Its own ones are learned from its list, when they are first needed."""
 
     def __init__(self, app: Backburner, own: OwnTools, slow: Slow = ()) -> None:
-        """Raises ToolDefinitionError."""
+        """Raises ToolDefinitionError and ConfigError."""
         self._app = app
         self._own = own
-        self._patterns = dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in slow}
+        self._patterns = _patterns(slow)
         # Asked for each call of each tool, so also of the fast ones.
         self._options = lru_cache(maxsize=4096)(self._match)
         self._schemas: dict[str, Mapping[str, Any]] = {}
@@ -57,10 +59,19 @@ class SlowTools:
         self._marked: Mapping[str, Mapping[str, Any]] | None = None
         self._at_start: Set[str] | None = None
         self._late: Set[str] = frozenset()
+        self._refused: set[str] = set()
         self._runs = FOR_RUNNER.get()
         for pattern, options in self._patterns.items():
-            tool_options(pattern, **options)  # so that a mistake shows at once
+            self._check(pattern, options)
         app.tools.find_missing = self._find_missing
+
+    def _check(self, pattern: str, options: Mapping[str, Any]) -> None:
+        """Raise ToolDefinitionError or ConfigError for options that no tool can have."""
+        fields = tool_options(pattern, options)
+        try:
+            self._app.check_queue(ToolSpec("tool", self._own.run_of("tool"), **fields), pattern)
+        except ToolDefinitionError as error:
+            raise ToolDefinitionError(tool_name=pattern, reason=error.details["reason"]) from None
 
     async def begin(self) -> None:
         """The server begins to serve. What it has now, its runners have too: they import the same code."""
@@ -74,7 +85,7 @@ class SlowTools:
     async def find(self, ctx: RequestContext, call_next: CallNext, name: Any) -> ToolSpec | None:
         """The slow tool of that name; the server is asked for its list if that could tell."""
         spec = self.known(name)
-        if spec is None and self._may_be_slow(name) and name not in self._late:
+        if spec is None and self._may_be_slow(name) and not self._is_served_here(name):
             await self.learn(ctx, call_next)
             spec = self.known(name)
         return spec
@@ -110,21 +121,34 @@ class SlowTools:
         for tool in result["tools"]:
             name = tool["name"]
             self._schemas[name] = tool["inputSchema"]
-            if name not in self._app.tools and name not in self._late and self._may_be_slow(name):
-                spec = self._spec(
-                    name,
-                    description=tool.get("description") or "",
-                    title=tool.get("title") or "",
-                    input_schema=tool["inputSchema"],
-                    output_schema=tool.get("outputSchema"),
-                    is_async=await self._own.is_async(name),
-                    card=not has_own_page(tool),
-                )
-                self._app.add_tool(spec)
+            known = name in self._app.tools or self._is_served_here(name)
+            if not known and self._may_be_slow(name):
+                await self._add(name, tool)
         if not result.get("nextCursor"):
             if not self._learned_all:
                 self._tell_unmatched()
             self._learned_all = True
+
+    def _is_served_here(self, name: str) -> bool:
+        """Whether a tool that a pattern matches is run by the server itself."""
+        return name in self._late or name in self._refused
+
+    async def _add(self, name: str, tool: Mapping[str, Any]) -> None:
+        """Add a tool as the server lists it. One that cannot be a task leaves all others as they are."""
+        try:
+            spec = self._spec(
+                name,
+                description=tool.get("description") or "",
+                title=tool.get("title") or "",
+                input_schema=tool["inputSchema"],
+                output_schema=tool.get("outputSchema"),
+                is_async=await self._own.is_async(name),
+                card=not has_own_page(tool),
+            )
+            self._app.add_tool(spec)
+        except Exception as error:
+            self._refused.add(name)
+            log.warning("%s is not run as a task: %s", name, error)
 
     def _tell_unmatched(self) -> None:
         """A pattern that no tool has is mistyped, as a rule, and its tool is not slow."""
@@ -175,10 +199,24 @@ class SlowTools:
         return self._spec(name, is_async=not self._runs and _result_of(self._own.is_async(name)))
 
     def _spec(self, name: str, **described: Any) -> ToolSpec:
-        options = tool_options(name, **(self._options_of(name) or {}))
+        options = tool_options(name, self._options_of(name) or {})
         return ToolSpec(
             name, self._own.run_of(name), result_kind="call_tool_result", **{**described, **options}
         )
+
+
+def _patterns(slow: Any) -> dict[str, Mapping[str, Any]]:
+    """Each pattern with its options. Raises ConfigError."""
+    if isinstance(slow, str):
+        return {slow: {}}
+    patterns = [*slow] if isinstance(slow, Iterable) else [slow]
+    wrong = [one for one in patterns if not isinstance(one, str)]
+    if isinstance(slow, Mapping):
+        wrong += [options for options in slow.values() if not isinstance(options, Mapping)]
+    if wrong:
+        reason = f'{wrong[0]!r} does not fit; write for example ["work"], or {{"work": {{"timeout": "4h"}}}}'
+        raise ConfigError(setting="slow", reason=reason)
+    return dict(slow) if isinstance(slow, Mapping) else {pattern: {} for pattern in patterns}
 
 
 def _result_of(awaited: Awaitable[T]) -> T:

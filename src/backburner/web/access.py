@@ -29,8 +29,11 @@ class Access:
         return None if self.role.sees_all else self.principal
 
     @property
-    def sees_machines(self) -> bool:
-        """Whether hosts and processes are told of. Where there are no tokens, who asks is on the host."""
+    def is_operator(self) -> bool:
+        """Whether hosts, processes and what servers hide from clients are shown.
+
+        Without tokens, every request comes from the host itself.
+        """
         return self.role.sees_all or self.is_local
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from ..app import Backburner
 from ..client_time_outs import ClientTimeOut
@@ -11,6 +12,7 @@ from ..config import Settings
 from ..errors import ArtifactNotFound
 from ..health import supervision_of
 from ..mcp.links import Links
+from ..mcp.outcomes import error_for_clients
 from ..mcp.patience import by_client, limits, transport_of
 from ..mcp.showing import Client
 from ..records import (
@@ -30,7 +32,7 @@ from ..runtimes import runtimes
 from ..service import LogPage, TaskStatus
 from ..short_names import whole_id
 from ..store import Store
-from ..task import Artifact, InputRequest, LogLine, Task
+from ..task import Artifact, Attempt, InputRequest, LogLine, Task
 from ..task_request import log_cursor
 from ..times import iso
 from .access import Access
@@ -45,6 +47,8 @@ _OF_SERVER = ("target", "caller", "meta")
 _OF_WORKER = ("worker_id", "queue", "state", "alive", "current_task_id")
 _OF_SUPERVISOR = ("state", "trouble")
 
+_Ended = TypeVar("_Ended", Task, Attempt)
+
 
 class Reading:
     """What there is in an app's store, for who asks. Raises what the TaskService raises."""
@@ -58,7 +62,7 @@ class Reading:
         """A page of tasks, by the filters of `TaskService.list`."""
         service = self._app.service
         page = service.list(owner=access.chosen_owner(owner, service.store), **filters)
-        found = [_shown(service.view(task)) for task in page.tasks]
+        found = [_shown(access, service.view(task)) for task in page.tasks]
         cursors = {"next_cursor": page.next_cursor, "previous_cursor": page.previous_cursor}
         return {"tasks": found, **cursors}
 
@@ -69,19 +73,20 @@ class Reading:
     def task(self, access: Access, task_id: str) -> dict[str, Any]:
         """All about a task, but for its log and its files."""
         status = self._app.service.status(task_id, owner=access.owner)
-        return {**self.status(status), **self._history(task_id)}
+        return {**self.status(access, status), **self._history(access, status.task)}
 
-    def status(self, status: TaskStatus) -> dict[str, Any]:
+    def status(self, access: Access, status: TaskStatus) -> dict[str, Any]:
         """A task, with its inputs."""
         inputs = self.shown_inputs(status.task)
-        return {**_shown(status), "inputs": inputs, "created": status.created}
+        return {**_shown(access, status), "inputs": inputs, "created": status.created}
 
-    def _history(self, task_id: str) -> dict[str, Any]:
+    def _history(self, access: Access, task: Task) -> dict[str, Any]:
         store = self._app.store
-        asked = store.input_requests(task_id)
+        asked = store.input_requests(task.task_id)
+        attempts = [_with_shown_error(access, task, one) for one in store.attempts(task.task_id)]
         return {
-            "attempts": record(store.attempts(task_id)),
-            "events": record(store.events(task_id)),
+            "attempts": record(attempts),
+            "events": record(store.events(task.task_id)),
             "all_questions": [_question(one) for one in asked],
         }
 
@@ -95,6 +100,7 @@ class Reading:
 
     def result(self, access: Access, task_id: str) -> dict[str, Any]:
         outcome = self._app.service.result(task_id, owner=access.owner)
+        outcome = replace(outcome, task=_with_shown_error(access, outcome.task, outcome.task))
         shown = result_record(outcome, self._app.artifacts)
         return {**shown, "artifacts": self._files(outcome.task, outcome.artifacts)}
 
@@ -171,7 +177,9 @@ class Reading:
         cursor, count, chars = log_cursor(after), _FIRST_LINES, 0
         while True:
             count = min(count, limit - len(lines))
-            page = self._app.service.logs(task_id, owner=access.owner, cursor=cursor, limit=count)
+            page = self._app.service.logs(
+                task_id, owner=access.owner, cursor=cursor, limit=count, operator=access.is_operator
+            )
             lines += page.lines
             chars += sum(len(line.message) for line in page.lines)
             if not page.truncated or len(lines) == limit or chars > LOG_CHARS:
@@ -258,14 +266,20 @@ class Reading:
         return {"tools": [tool_record(spec, self._app.settings) for spec in self._app.tools]}
 
 
-def _shown(status: TaskStatus) -> dict[str, Any]:
+def _with_shown_error(access: Access, task: Task, one: _Ended) -> _Ended:
+    """A task, or an attempt at it, without what its server hides from clients, unless for an operator."""
+    return one if access.is_operator else replace(one, error=error_for_clients(task, one.error))
+
+
+def _shown(access: Access, status: TaskStatus) -> dict[str, Any]:
     """A task without what is the server's own: where the app is, and what it kept of the request."""
+    status = replace(status, task=_with_shown_error(access, status.task, status.task))
     return {name: value for name, value in status_record(status).items() if name not in _OF_SERVER}
 
 
 def _told(access: Access, whole: dict[str, Any], everyone: Sequence[str]) -> dict[str, Any]:
     """What is known of a machine, for who asks: for most, only what `everyone` is told."""
-    if access.sees_machines:
+    if access.is_operator:
         return whole
     return {name: value if name in everyone else None for name, value in whole.items()}
 

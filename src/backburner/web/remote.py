@@ -105,8 +105,15 @@ class RemoteService:
         return _status(self.whole(task_id))
 
     def logs(
-        self, task_id: str, *, owner: str | None = None, cursor: str | None = None, limit: int = 200
+        self,
+        task_id: str,
+        *,
+        owner: str | None = None,
+        cursor: str | None = None,
+        limit: int = 200,
+        operator: bool = False,
     ) -> LogPage:
+        """The server decides by the token's role whether lines for an operator are included."""
         after = 0 if cursor is None else log_seq(cursor)
         page = self._server.get(f"/tasks/{task_id}/logs", after=after, limit=limit)
         lines = page["lines"]

@@ -6,6 +6,7 @@ python card_server.py http PORT
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any, Literal
@@ -153,6 +154,18 @@ def plain() -> str:
 def hold() -> str:
     """A tool whose author wants its calls held."""
     return "held"
+
+
+@bb.tool
+def bar(gate: str, ctx: TaskContext) -> None:
+    """Draw a progress bar as tqdm does, and wait for the file `gate` halfway and `gate`-2 before the end."""
+    for percent, next_gate in (("10%", ""), ("50%", gate), ("90%", f"{gate}-2"), ("100%", "")):
+        sys.stderr.write(f"\r{percent}|##")
+        sys.stderr.flush()
+        while next_gate and not Path(next_gate).exists():
+            ctx.wait_cancelled(0.02)
+            ctx.raise_if_cancelled()
+    sys.stderr.write("\nafter the bar\n")
 
 
 if __name__ == "__main__":

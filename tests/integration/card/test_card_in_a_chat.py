@@ -263,6 +263,17 @@ def test_a_host_that_refuses_has_told_nothing_and_a_message_begins_a_turn_if_tha
         assert message["params"] == {"role": "user", "content": [{"type": "text", "text": sentence}]}
 
 
+def test_a_progress_bar_that_a_tool_prints_is_one_line_that_moves(chat: Chat, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    chat.call("bar", gate=str(gate))
+    rows = chat.card.locator("#tail div")
+    for shown, opened in (("50%|##", gate), ("90%|##", tmp_path / "gate-2")):
+        expect(rows).to_have_text([shown])
+        opened.touch()
+    expect(chat.card.locator("#state")).to_have_text("Succeeded")
+    expect(rows).to_have_text(["100%|##", "after the bar"])
+
+
 @pytest.mark.parametrize("how", ["result", "error"])
 def test_what_is_meant_to_do_harm_is_shown_as_text(chat: Chat, how: str) -> None:
     chat.call("hostile", how=how)

@@ -1,5 +1,6 @@
 """The app that the tests drive. A tool that gets a `gate` waits until that file is there."""
 
+import sys
 from pathlib import Path
 
 from backburner import Backburner, TaskContext
@@ -69,3 +70,26 @@ def ask(ctx: TaskContext) -> str:
 @bb.tool(secrets=["token"])
 def fetch(url: str, token: str) -> str:
     return url
+
+
+@bb.tool
+def bar(gate: str, ctx: TaskContext) -> None:
+    """Draw a progress bar as tqdm does, and wait for the file `gate` halfway and `gate`-2 before the end."""
+    for percent, next_gate in (("10%", ""), ("50%", gate), ("90%", f"{gate}-2"), ("100%", "")):
+        sys.stderr.write(f"\r{percent}|##")
+        sys.stderr.flush()
+        while next_gate and not Path(next_gate).exists():
+            ctx.wait_cancelled(0.02)
+            ctx.raise_if_cancelled()
+    sys.stderr.write("\nafter the bar\n")
+
+
+@bb.tool(retries=0)
+def missing() -> str:
+    known: dict[str, str] = {}
+    return known["name"]
+
+
+@bb.tool(retries=0, memory_mb=64)
+def eat() -> int:
+    return len(bytearray(1 << 30))

@@ -40,7 +40,7 @@ def test_the_json_of_a_call_is_that_of_get_task_result(manned: Lab) -> None:
 def test_a_task_that_failed_gives_exit_code_1_and_says_why(manned: Lab) -> None:
     done = manned.run("call", "boom")
     assert done.returncode == 1
-    assert "tool_error: no such element" in done.stderr
+    assert "tool_error: ValueError: no such element" in done.stderr
     assert done.stdout == ""
 
 

@@ -13,6 +13,7 @@ from backburner import open_store
 from backburner.reports import Failed, HandedBack, Started
 from backburner.store import Lease, Store
 from backburner.task import TaskError
+from backburner.short_names import owner_of
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 
@@ -100,11 +101,36 @@ def test_an_unknown_task_is_not_found_by_any_verb(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_another_owners_task_looks_like_no_task(manned: Lab) -> None:
-    task_id = manned.submit("add", a=1, owner="ann")
-    for words in (["show", task_id], ["artifacts", task_id]):
-        assert manned.run(*words).returncode == 3
+def test_what_is_hidden_because_of_its_owner_is_told_by_the_owners_name(manned: Lab) -> None:
+    alice = owner_of("alice", None, "alice")
+    task_id = manned.submit("add", a=1, owner=alice)
+    manned.wait_for_state(task_id, "succeeded")
+    for words in (["show", task_id], ["artifacts", task_id[:-2]]):
+        hidden = manned.run(*words)
+        assert (hidden.returncode, hidden.stdout) == (3, "")
+        assert "belongs to alice: add --owner alice, or --all-owners" in hidden.stderr
         assert manned.run(*words, "--all-owners").returncode == 0
+    shown = manned.run("show", task_id, "--owner", "alice").stdout
+    assert re.search(r"^owner +alice *$", shown, re.MULTILINE)
+    for words in (["top"], ["prune", "--older-than", "1d", "--dry-run"]):
+        done = manned.run(*words)
+        told = r"of (an)?other owners? (is|are) (not shown|left out): --all-owners"
+        assert re.search(told, done.stdout + done.stderr)
+        assert "--all-owners" not in manned.run(*words, "--all-owners").stdout
+
+
+@pytest.mark.slow
+def test_an_error_in_one_line_says_what_failed(manned: Lab) -> None:
+    task_id = manned.submit("missing")
+    manned.wait_for_state(task_id, "failed")
+    assert "tool_error: KeyError: 'name'" in manned.run("result", task_id).stderr
+    assert "tool_error: KeyError: 'name'" in manned.run("ls").stdout
+    refused = manned.run("submit", "add", "a=1", "c=3")
+    assert "'c' was unexpected" in refused.stderr
+    assert "known: a, b" in refused.stderr
+    hungry = manned.submit("eat")
+    manned.wait_for_state(hungry, "failed")
+    assert "64 MB" in manned.run("result", hungry).stderr
 
 
 @pytest.mark.slow

@@ -114,3 +114,45 @@ async def test_a_pattern_that_no_tool_has_is_told_by_the_server_once_and_by_doct
     (finding,) = (one for one in findings if "idnex_shelves" in one["message"])
     assert (finding["check"], finding["level"]) == ("tools", "warning")
     assert "index_goods" in finding["advice"]
+
+
+LOST = """
+import sys
+from mcp.server.mcpserver import MCPServer
+from backburner import Backburner
+
+mcp = MCPServer("shop")
+SHELVES = 1
+
+
+@mcp.tool()
+def index_goods() -> int:
+    return SHELVES
+
+
+Backburner.attach(
+    mcp, slow={"index_*": {"answer": "handle"}}, store="sqlite:///shop.db", supervisor={"idle_exit_s": 1}
+)
+
+
+def main() -> None:
+    global SHELVES
+    SHELVES = 3
+    mcp.run()
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+async def test_what_an_app_asks_for_in_vain_is_told_by_its_server_and_by_doctor(lab: Lab) -> None:
+    (lab.folder / "shop.py").write_text(LOST)
+    said = await listed_by_a_client(lab, "shop.py", lab.folder)
+    assert said.count("shop.py:22 sets SHELVES") == 1
+    found = [one for one in lab.json("doctor", "-t", "shop.py")["findings"] if one["level"] == "warning"]
+    (lost,) = (one["message"] for one in found if one["check"] == "app")
+    assert "shop.py:22 sets SHELVES" in lost
+    (held,) = (one["message"] for one in found if one["check"] == "tools")
+    assert "index_goods: its output schema does not allow a handle" in held

@@ -9,7 +9,9 @@ import pytest
 
 from tests.integration.cli.conftest import Lab, Terminal
 
-README = (Path(__file__).parents[3] / "README.md").read_text()
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+GETTING_STARTED = ROOT / "docs" / "getting-started.md"
 
 #: What differs from one run to the next, each time with what stands for it.
 VARYING = (
@@ -55,6 +57,18 @@ def test_the_first_picture_is_what_its_example_does(copied: Lab, terminal: Termi
     terminal.type(f"{stop}; echo code $?")
     terminal.wait_for("code 0")
     copied.wait_for_state(stop.split()[2], "cancelled")
+
+
+def test_the_first_commands_of_getting_started_work_in_an_empty_folder(lab: Lab) -> None:
+    guide = GETTING_STARTED.read_text()
+    (lab.folder / "lab.py").write_text(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0])
+    assert "Save this as `lab.py`" in guide
+    section = guide.partition("## Try it without a client")[2]
+    lines = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0].splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        done = lab.run(*line.split()[1:], BACKBURNER_TARGET="", BACKBURNER_SUPERVISOR__IDLE_EXIT_S="1")
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_numbers_of_the_first_picture_agree() -> None:

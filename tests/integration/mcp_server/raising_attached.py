@@ -1,6 +1,7 @@
 """Attached tools that raise, on the framework that SERVER_KIND names.
 
 python raising_attached.py stdio
+python raising_attached.py http PORT
 """
 
 import os
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backburner import Backburner, Retry
+from tests.told_transport import serve_as_told
 
 
 def deep_in_the_tool() -> str:
@@ -30,11 +32,11 @@ def make() -> Backburner:
     if os.environ["SERVER_KIND"] == "mcpserver":
         from mcp.server.mcpserver import MCPServer
 
-        server = MCPServer("raising", version="1", log_level="CRITICAL")
+        server = MCPServer("raising", version="1")
     else:
         from fastmcp import FastMCP
 
-        server = FastMCP("raising", version="1")
+        server = FastMCP("raising", version="1", mask_error_details=True)
     server.tool(name="crashes")(crashes)
     for name in ("works_the_second_time", "by_name", "of_another_kind"):
         server.tool(name=name)(works_the_second_time)
@@ -51,4 +53,4 @@ if "SERVER_KIND" in os.environ:
     bb = make()
 
 if __name__ == "__main__":
-    bb.run()
+    serve_as_told(bb)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -129,6 +131,18 @@ def halfway(ctx: TaskContext) -> str:
         raise ValueError("not yet")
     ctx.progress(1, 2, phase="first half")
     return ctx.ask("Go on?").action
+
+
+@bb.tool
+def bar(gate: str, ctx: TaskContext) -> None:
+    """Draw a progress bar as tqdm does, and wait for the file `gate` halfway and `gate`-2 before the end."""
+    for percent, next_gate in (("10%", ""), ("50%", gate), ("90%", f"{gate}-2"), ("100%", "")):
+        sys.stderr.write(f"\r{percent}|##")
+        sys.stderr.flush()
+        while next_gate and not Path(next_gate).exists():
+            ctx.wait_cancelled(0.02)
+            ctx.raise_if_cancelled()
+    sys.stderr.write("\nafter the bar\n")
 
 
 if __name__ == "__main__":

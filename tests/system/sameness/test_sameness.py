@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TOKEN = "opensesame"
 SERVER = Path(__file__).with_name("servers.py")
-GUIDE = ROOT / "docs" / "tools.md"
+GUIDE = ROOT / "docs" / "attaching.md"
 Outcomes = dict[str, dict[str, Any]]
 
 

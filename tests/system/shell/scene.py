@@ -36,7 +36,7 @@ _HELLO = {
 #: How tasks of each kind come about, by the tool that the app has for them.
 _CALLS = {
     "count": {"finished": "count steps=1", "running": "count steps=1000000"},
-    "count_words": {"finished": "count_words path=README.md"},
+    "count_words": {"finished": "count_words path=lab.py"},
     "relax": {
         "finished": "relax structure=cu.cif",
         "running": "relax structure=cu.cif steps=1000000",
@@ -72,7 +72,6 @@ class Scene:
         (folder / "pkg").mkdir()
         (folder / "lab.py").write_text(self._code)
         (folder / "pkg" / "lab.py").write_text(of_page)
-        (folder / "README.md").write_text("some words to count\n")
         (folder / "inputs.json").write_text(json.dumps({"structure": "cu.cif", "steps": 2}))
         self.port = free_port()
         self._store = store

@@ -175,10 +175,10 @@ class LeasedAttempt:
 
     def look_again_at(self, now: int) -> int | None:
         """When to look at it next, if nothing happens before; None when there is no need."""
-        moment = self.deadline if self.kill_at is None else self.kill_at
-        if not self.watched:
-            return moment
-        return now + _LOOK_EVERY_MS if moment is None else min(moment, now + _LOOK_EVERY_MS)
+        moments = [self.deadline if self.kill_at is None else self.kill_at, self.log.show_at]
+        if self.watched:
+            moments.append(now + _LOOK_EVERY_MS)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def limit_exceeded(self, runner: int, tasks_folder: Path, now: int) -> TaskError | None:
         """The limit that the attempt, run by this process, is over; None while it is within all."""

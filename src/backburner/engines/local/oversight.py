@@ -102,6 +102,7 @@ class Oversight:
             if attempt is not None:
                 self._enforce(worker, attempt, now)
                 self._park_if_it_waits(worker, attempt, now)
+                attempt.log.show_unfinished(now)
                 self._timers.soon("look", attempt.look_again_at(now))
                 if (news := attempt.news()) is not None:
                     self._batch.add(news)

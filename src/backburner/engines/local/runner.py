@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import logging
 import os
 import socket
 import sys
 from collections.abc import Sequence
 from contextvars import copy_context
-from typing import Any, TextIO
+from typing import Any
 
 from ... import tracing
 from ...errors import UnknownTool
 from ...execution import Assignment, Execution
 from ...task import TaskError
 from ...tools import Registry
+from .log_capture import LogCapture
 from .runner_state import RunnerState
 from .supervisor_link import AttemptChannel, SupervisorLink
 from .wire import MessageReader
 
-_CONSOLE = ("<stdout>", "<stderr>")
 _libc = ctypes.CDLL(None)
 
 
@@ -39,15 +37,17 @@ def serve(
     the `warning`.
     """
     state: RunnerState | None = None
+    supervisor = SupervisorLink(work, steer)
+    capture = LogCapture(supervisor, tools.is_private_record)
 
     def keep_state() -> None:
         nonlocal state
+        capture.replace_consoles()  # the lifespan may have set up its own
         state = RunnerState(with_life=state is not None)
 
     execution = Execution(tools.lifespan, keep_state)
-    supervisor = SupervisorLink(work, steer)
     supervisor.listen(execution)
-    _capture_output(supervisor)
+    capture.begin()
     tracing.provide(in_runner=True)
     keep_state()
     supervisor.send("hello", {} if files is None else {"files": files})
@@ -100,36 +100,3 @@ def _flush() -> None:
         except (OSError, ValueError, AttributeError):  # the tool closed it, or put it away
             continue
     _libc.fflush(None)
-
-
-class _LogHandler(logging.Handler):
-    """Python's log records as lines of the task's log."""
-
-    def __init__(self, supervisor: SupervisorLink) -> None:
-        super().__init__()
-        self._supervisor = supervisor
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._supervisor.log(record.levelname.lower(), self.format(record))
-        except Exception:
-            self.handleError(record)
-
-
-def _line_by_line(fd: int) -> TextIO:
-    return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
-
-
-def _capture_output(supervisor: SupervisorLink) -> None:
-    """What is printed goes out line by line, and log records as what they are, not to the console."""
-    sys.stdout = _line_by_line(1)
-    sys.stderr = _line_by_line(2)
-    with contextlib.suppress(ValueError):  # a C library that names its streams otherwise
-        _libc.setlinebuf(ctypes.c_void_p.in_dll(_libc, "stdout"))
-    root = logging.getLogger()
-    for handler in list(root.handlers):
-        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "name", "") in _CONSOLE:
-            root.removeHandler(handler)
-    root.addHandler(_LogHandler(supervisor))
-    if root.level == logging.WARNING:  # Python's default: a task's log is the place for more
-        root.setLevel(logging.INFO)

@@ -15,6 +15,7 @@ from typing import Any
 from ... import json_text
 from ...errors import ArtifactStorageError, InvalidJson, InvalidRequest, TaskCancelled
 from ...execution import Execution
+from ...task_log_lines import OPERATOR_STREAM
 from . import linux
 from .task_log import LONGEST_LINE, LONGEST_RECORD, RECORD
 from .wire import MessageReader, encode
@@ -62,9 +63,10 @@ class SupervisorLink:
         if stream != "log":
             record["stream"] = stream
         data = memoryview(RECORD + json.dumps(record).encode() + b"\n")
-        if len(data) > LONGEST_RECORD and stream == "log":  # else it would not be taken for a record
+        # A longer one would not be taken for a record.
+        if len(data) > LONGEST_RECORD and stream in ("log", OPERATOR_STREAM):
             for start in range(0, len(message), LONGEST_LINE):
-                self.log(level, message[start : start + LONGEST_LINE])
+                self.log(level, message[start : start + LONGEST_LINE], stream)
             return
         with self._logging:
             while data:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import json_text
 from ...task import LogLine
+from ...task_log_lines import OPERATOR_STREAM, UNFINISHED
 
 #: What a log record begins with where it comes in line with plain output. Up to the newline it is JSON.
 RECORD = b"\0log "
@@ -15,8 +16,10 @@ RECORD = b"\0log "
 #: What is longer comes as several lines.
 LONGEST_LINE = 16_384
 LONGEST_RECORD = 1 << 20
+#: So often a line that overwrites itself is shown as it is.
+_UPDATE_EVERY_MS = 1000
 _LINE_COST = 64  # in a store, an empty line is not free
-_RECORD_STREAM = re.compile(r"log|message[a-z.]{0,20}")
+_RECORD_STREAM = re.compile(rf"log|{OPERATOR_STREAM}|message[a-z.]{{0,20}}")
 _LEVELS = {"stdout": "info", "stderr": "warning"}
 
 
@@ -27,6 +30,9 @@ class TaskLog:
         self._seq = last_seq
         self._left = limit_bytes
         self._partial = {"stdout": b"", "stderr": b""}
+        self._shown: dict[str, bytes] = {}
+        self._unshown: dict[str, int] = {}  # streams whose unfinished line has changed, and when
+        self._show_at = 0
         self._lines: list[LogLine] = []
 
     def feed(self, stream: str, data: bytes, now: int) -> None:
@@ -41,16 +47,45 @@ class TaskLog:
                 self._add_line(stream, begun + line, now)
                 begun = b""
         rest = begun + rest
+        if b"\r" in rest and RECORD not in rest:
+            rest = self._overwritten(stream, rest, now)
         if len(rest) > (LONGEST_RECORD if RECORD in rest else LONGEST_LINE):
             self._add_line(stream, rest, now)
             rest = b""
         self._partial[stream] = rest
 
+    def _overwritten(self, stream: str, line: bytes, now: int) -> bytes:
+        """What is left of a line that overwrites itself, as progress bars do."""
+        shown, is_over = _visible(line), not line.rpartition(b"\r")[2].strip()
+        if shown != self._shown.get(stream):
+            self._unshown[stream] = now
+        return b"\r" + shown + (b"\r" if is_over else b"")
+
+    @property
+    def show_at(self) -> int | None:
+        """When a line that overwrites itself is to be shown next, by the clock of `show_unfinished`."""
+        return self._show_at if self._unshown else None
+
+    def show_unfinished(self, now_steady: int) -> None:
+        """Add lines that overwrite themselves as they are now, if it is time to."""
+        if not self._unshown or now_steady < self._show_at:
+            return
+        self._show_at = now_steady + _UPDATE_EVERY_MS
+        for stream, written_at in self._unshown.items():
+            if shown := _visible(self._partial[stream]):
+                self._shown[stream] = shown
+                self._add(stream, shown, written_at, UNFINISHED)
+        self._unshown.clear()
+
     def _add_line(self, stream: str, line: bytes, now: int) -> None:
-        line = line.rstrip(b"\r")
+        self._unshown.pop(stream, None)
+        self._shown.pop(stream, None)
+        self._add(stream, _visible(line), now)
+
+    def _add(self, stream: str, line: bytes, now: int, end: str = "") -> None:
         for start in range(0, len(line) or 1, LONGEST_LINE):
             part = line[start : start + LONGEST_LINE]
-            self.add(stream, _LEVELS[stream], part.decode("utf-8", "replace"), now)
+            self.add(stream, _LEVELS[stream], part.decode("utf-8", "replace") + end, now)
 
     def _add_record(self, text: bytes, now: int) -> bool:
         try:
@@ -82,6 +117,13 @@ class TaskLog:
         """The lines since the last take."""
         lines, self._lines = tuple(self._lines), []
         return lines
+
+
+def _visible(line: bytes) -> bytes:
+    """What a terminal shows of a line: what was written last, after a carriage return."""
+    if b"\r" not in line:
+        return line
+    return next((part for part in reversed(line.split(b"\r")) if part.strip()), b"")
 
 
 def _stream_of(record: dict[str, Any]) -> str:

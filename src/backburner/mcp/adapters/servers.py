@@ -5,9 +5,12 @@ Every framework has a lowlevel `Server` of the official SDK inside; all the rest
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from logging import LogRecord
 from typing import Any
 
 import mcp_types as types
@@ -55,9 +58,13 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     check_server_parts()
     framework = framework_of(server)
     low: Server[Any] = framework.lowlevel_of(server)
+    if any(isinstance(one, TaskMiddleware) for one in low.middleware):
+        reason = f"{low.name} is attached already; name all its slow tools in one Backburner.attach"
+        raise ConfigError(setting="server", reason=reason)
     app.check_target()
     pipeline = Pipeline(low)
     app.tools.lifespan = pipeline.living
+    app.tools.is_private_record = _is_of_framework
     own_tools = OwnTools(
         pipeline.tool,
         partial(framework.registered, server),
@@ -74,6 +81,13 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     _look_up_schemas(low, middleware, slow_tools)
     low.lifespan = _resuming(app, slow_tools, low.lifespan)
     app.server = server
+
+
+def _is_of_framework(record: LogRecord) -> bool:
+    """Whether the code of a server framework wrote a log record: what it logs it does not tell clients."""
+    packages = (sys.modules.get(name) for name in ("mcp", "fastmcp"))
+    folders = (folder for package in packages if package is not None for folder in package.__path__)
+    return any(record.pathname.startswith(f"{folder}{os.sep}") for folder in folders)
 
 
 _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]

@@ -48,11 +48,11 @@ class Operations:
         options = body.model_dump(include={"queue", "priority", "ttl_s", "tags", "idempotency_key"})
         own = {"parent_id": body.parent, "resources": Resources(max_runtime_s=body.max_runtime_s)}
         make = partial(self._steering.request, asked.access, body.tool, body.inputs, **own)
-        return await self._submitted(await self._blocking(make, **options))
+        return await self._submitted(asked, await self._blocking(make, **options))
 
-    async def _submitted(self, request: TaskRequest) -> Answer:
+    async def _submitted(self, asked: Asked, request: TaskRequest) -> Answer:
         status = await self._app.service.aio.submit_request(request)
-        return (201 if status.created else 200), self._reading.status(status)
+        return (201 if status.created else 200), self._status(asked, status)
 
     async def act(self, asked: Asked) -> Answer:
         body: models.Bulk = asked.body
@@ -81,26 +81,26 @@ class Operations:
     async def cancel_task(self, asked: Asked) -> Answer:
         reason = asked.body.reason
         return self._status(
-            await self._blocking(self._steering.cancel, asked.access, asked.path["task_id"], reason)
+            asked, await self._blocking(self._steering.cancel, asked.access, asked.path["task_id"], reason)
         )
 
     async def retry_task(self, asked: Asked) -> Answer:
         """The same task once more; with other inputs, a new one."""
         task_id, inputs = asked.path["task_id"], asked.body.inputs
         if inputs is None:
-            return self._status(await self._blocking(self._steering.retry, asked.access, task_id))
+            return self._status(asked, await self._blocking(self._steering.retry, asked.access, task_id))
         request = await self._blocking(self._steering.request_again, asked.access, task_id, inputs)
-        return await self._submitted(request)
+        return await self._submitted(asked, request)
 
     async def answer_task(self, asked: Asked) -> Answer:
         body: models.Answers = asked.body
         answers = {key: one.model_dump(exclude_unset=True) for key, one in body.answers.items()}
         return self._status(
-            await self._blocking(self._steering.answer, asked.access, asked.path["task_id"], answers)
+            asked, await self._blocking(self._steering.answer, asked.access, asked.path["task_id"], answers)
         )
 
-    def _status(self, status: TaskStatus) -> dict[str, Any]:
-        return self._reading.status(status)
+    def _status(self, asked: Asked, status: TaskStatus) -> dict[str, Any]:
+        return self._reading.status(asked.access, status)
 
     # -- the server
 

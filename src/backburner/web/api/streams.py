@@ -75,7 +75,7 @@ class Streams:
                             whole = line["offset"] + len(line["message"]) == line["length"]
                             yield _event("line", line, str(line["seq"]) if whole else None)
                         after, offset, more = page["next_after"], page["next_offset"], page["more"]
-                    if (now := self._reading.status(status)) != shown:
+                    if (now := self._reading.status(access, status)) != shown:
                         shown = now
                         yield _event("task", now)
                     if status.task.state in TERMINAL:

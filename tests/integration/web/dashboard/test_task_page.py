@@ -166,6 +166,20 @@ def test_a_long_log_is_drawn_in_part_and_searched_whole(look: Open, local: Api, 
     expect(page.locator("#L6001")).to_be_in_viewport()
 
 
+def test_a_progress_bar_that_a_tool_prints_is_one_line_that_moves(
+    look: Open, local: Api, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    page = look(at(local.submit("bar", gate=str(gate))))
+    lines = page.locator("#lines .line .text")
+    for shown, opened in (("50%|##", gate), ("90%|##", tmp_path / "gate-2")):
+        expect(lines).to_have_text([shown])
+        opened.touch()
+    expect(lines).to_have_text(["100%|##", "after the bar"])
+    page.reload()
+    expect(lines).to_have_text(["100%|##", "after the bar"])
+
+
 def test_a_log_is_followed_until_one_scrolls_up(look: Open, local: Api) -> None:
     page = look(at(local.submit("flood", lines=3000)), viewport={"width": 1000, "height": 700})
     page.locator("#log").scroll_into_view_if_needed()

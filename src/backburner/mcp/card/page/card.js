@@ -137,16 +137,22 @@ function tick() {
 }
 setInterval(() => { if (!document.hidden && !ended && task && !task.finished) tick(); }, 1000);
 
+const unfinished = {}; // the row of each stream that its next line replaces
+
 function showLog({ lines, skipped, more, cursor: next }) {
   const tail = at("tail");
   const atEnd = tail.scrollHeight - tail.scrollTop - tail.clientHeight < 24;
   if (cursor === null) {
     tail.replaceChildren();
+    for (const stream of Object.keys(unfinished)) delete unfinished[stream];
     at("lines").textContent = skipped ? `the last ${number(lines.length)} of ${number(skipped + lines.length)} lines` : "";
   }
   for (const { text, level, stream } of lines) {
     const bad = /^(?:error|critical|alert|emergency)$/.test(level) || stream === "stderr";
-    tail.append(element("div", logLine(text) || " ", { class: bad ? "bad" : level === "warning" ? "warn" : null }));
+    const row = element("div", logLine(text) || " ", { class: bad ? "bad" : level === "warning" ? "warn" : null });
+    unfinished[stream]?.remove();
+    unfinished[stream] = text.endsWith("\r") ? row : null;
+    tail.append(row);
   }
   while (tail.childElementCount > MOST_LINES) tail.firstElementChild.remove();
   cursor = more ? null : next; // of a log that grows faster than it is read, the end is looked at

@@ -13,7 +13,7 @@ from ....task import Task
 from ....times import iso
 from ...jsonrpc_errors import raised_error
 from ...links import Links
-from ...outcomes import call_tool_result, own_word, result_meta, tool_raised
+from ...outcomes import call_tool_result, error_for_clients, own_word, result_meta, tool_raised
 from ...showing import Showing, text_block
 from ...status_words import status_message
 from .wire import estimated
@@ -144,7 +144,7 @@ def _asked(status: TaskStatus) -> dict[str, Any]:
 
 def shown_error(task: Task) -> dict[str, Any] | None:
     """Without the traceback, which is for the logs and the operator; whole if it is an error of JSON-RPC."""
-    error, raised = task.error, raised_error(task)
+    error, raised = error_for_clients(task, task.error), raised_error(task)
     if error is None:
         return None
     shown = {"type": error.type, "message": error.message, "exception": error.exception}

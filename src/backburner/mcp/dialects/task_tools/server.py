@@ -15,6 +15,7 @@ from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdReq
 from ....lifecycle import State
 from ....service import TaskResult, TaskStatus
 from ....task import InputRequest, Resources
+from ....task_log_lines import text_of
 from ....times import from_iso, iso
 from ...access import TaskAccess
 from ...outcomes import error_as_result
@@ -232,7 +233,7 @@ class TaskTools(ServerDialect):
                 "ts": iso(line.ts),
                 "stream": line.stream,
                 "level": line.level,
-                "message": line.message,
+                "message": text_of(line),
             }
             for line in page.lines
         ]

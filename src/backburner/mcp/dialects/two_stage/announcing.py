@@ -15,7 +15,7 @@ from ...access import TaskAccess, present
 from ...following import follow
 from ...jsonrpc_errors import raised_error
 from ...outbox import Outbox, connection_state, outbox_of, while_connected
-from ...outcomes import own_word, result_meta, tool_raised
+from ...outcomes import error_for_clients, own_word, result_meta, tool_raised
 from ...progress_tokens import CallToken, ProgressTokens, ProgressUpdate, Token
 from ...questions import QuestionsOut
 from ...request import RequestContext, is_modern, request_meta
@@ -111,14 +111,13 @@ def success(title: str, outcome: Mapping[str, Any]) -> MCPResult:
 
 
 def failure(task: Task) -> MCPResult:
-    error, said = task.error, MCPResult.of(own_word(task))
+    error, said = error_for_clients(task, task.error), MCPResult.of(own_word(task))
     if said is not None:
         return said
     if error is None:
         return MCPResult.error_result(f"The task is {task.state}")
-    details = error.details or (f"{error.exception}: {error.message}" if tool_raised(task) else error.type)
-    if task.result_kind == "call_tool_result":
-        details = error.type  # its framework has decided what its clients may know
+    raised_here = tool_raised(task) and error.exception
+    details = error.details or (f"{error.exception}: {error.message}" if raised_here else error.type)
     raised = raised_error(task)
     return MCPResult.error_result(error.message, details, None if raised is None else {"error": raised})
 

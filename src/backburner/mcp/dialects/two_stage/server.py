@@ -93,7 +93,7 @@ class TwoStage(ServerDialect):
 
         A tool with an output schema promises a result that fits it, and most clients hold it to that.
         """
-        return call.spec.output_schema is None or takes_handle(call.ctx) or self._on_a_card(call)
+        return _is_handle_a_result(call.spec) or takes_handle(call.ctx) or self._on_a_card(call)
 
     def _on_a_card(self, call: SlowCall) -> bool:
         return on_a_card(call.ctx, call.spec, self._access.settings)
@@ -105,7 +105,7 @@ class TwoStage(ServerDialect):
         text = self._words(call, status)
         how = {**estimated(status.estimate), "poll_endpoint": POLL}
         words = queued_words(STATUS[task.state], status.estimate.seconds)
-        typed = call.spec.output_schema is not None and not on_a_card  # then it is not listed as one
+        typed = not _is_handle_a_result(call.spec) and not on_a_card  # then it is not listed as one
         handed_out = handle(task.task_id, STATUS[task.state], words, text, typed=typed, **how)
         if not self._takes_handle(call):
             handed_out = too_early(handed_out)
@@ -156,3 +156,8 @@ class TwoStage(ServerDialect):
         update = progress_update(status)
         data |= {"progress": update.part or 0.0, "message": update.message, **estimated(status.estimate)}
         return MCPResult(data=data).to_dict()
+
+
+def _is_handle_a_result(spec: ToolSpec) -> bool:
+    """Whether a handle fits the output schema, if there is one, and the tool's author wants handles."""
+    return spec.output_schema is None or (spec.answer == "handle" and spec.allows_handle)

@@ -15,11 +15,21 @@ let total = 0;
 
 // -- having
 
-/** What is kept of a line. Of a long one, a copy: a slice would hold all of it. */
+const latest = {}; // the number of the latest line of each stream
+
+/** What is kept of a line. Of a long one, a copy: a slice would hold all of it. One that ends with a carriage return
+    is replaced by the next of its stream. */
 function keep({ seq, ts, stream, level, message, offset, length }) {
   if (offset) return;
+  const open = message.endsWith("\r"), last = latest[stream] ?? 0;
+  if (open && last > seq) return void (known[seq - 1] = null);
+  if (last < seq && known[last - 1]?.open) {
+    known[last - 1] = null;
+    document.getElementById(`L${last}`)?.remove();
+  }
+  latest[stream] = Math.max(last, seq);
   const text = message.length > LONGEST ? [...message.slice(0, LONGEST)].join("") : message;
-  known[seq - 1] = { seq, ts, stream, level, text, length };
+  known[seq - 1] = { seq, ts, stream, level, text, length, open };
 }
 
 /** Have the lines from number `from` + 1 to `to`. The rest of a line that is too long for a page is passed over. */
@@ -302,7 +312,7 @@ part("whole").addEventListener("click", async ({ target }) => {
     const pieces = [];
     for (let after = 0, offset = 0, more = true; more; ) {
       const page = await api("GET", `${logPath}?after=${after}&offset=${offset}&limit=${PAGE}`);
-      for (const line of page.lines) pieces.push(line.message, line.offset + line.message.length < line.length ? "" : "\n");
+      for (const line of page.lines) pieces.push(line.message.replace(/\r$/, ""), line.offset + line.message.length < line.length ? "" : "\n");
       ({ next_after: after, next_offset: offset, more } = page);
       target.textContent = `${number(after)} lines`;
     }
