@@ -32,8 +32,8 @@ from .tools import Registry, ToolSpec, tool_from_function
 
 if TYPE_CHECKING:
     from .engines.local.launches import OwnLaunch
-    from .mcp.content_length import Framing
     from .main_block import LostGlobal
+    from .mcp.content_length import Framing
 
 log = logging.getLogger("backburner.app")
 

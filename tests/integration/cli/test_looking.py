@@ -11,9 +11,9 @@ import pytest
 
 from backburner import open_store
 from backburner.reports import Failed, HandedBack, Started
+from backburner.short_names import owner_of
 from backburner.store import Lease, Store
 from backburner.task import TaskError
-from backburner.short_names import owner_of
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 
