@@ -91,7 +91,9 @@ class SqliteStore(SqlStore):
         self._readers: deque[sqlite3.Connection] = deque()
         self._sockets = SocketFolder(wake_folder(self.path))
         self._host_clock = HostClock(folder / "clock.json", self.clock)
-        self._writer = self._connect()
+        # Two processes that make one file at the same moment disturb each other.
+        with self._write_lock() if sqlite_space.file_bytes(self.path) == 0 else contextlib.nullcontext():
+            self._writer = self._connect()
         self._writer_is_full = False
         self._group = GroupCommit(self._run_group)
         self._space = sqlite_space.FileSpace(self.path, self.url, self._connect, self._write_lock)
