@@ -20,8 +20,6 @@ _PAUSE_S = 0.005
 _STEPS = 16
 #: A holder gets this long past the time limit to end its task itself.
 _TIMEOUT_MARGIN_MS = 60_000
-#: A write that waited for so long found the store locked, and so did the heartbeats.
-_LOCKED_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Keeper:
         self._settings = settings
         self._holder = holder
         self._remove_files = remove_files
-        self._clock = clock = clock or SystemClock()
+        clock = clock or SystemClock()
         self._heartbeats: Unchanged[tuple[str, int]] = Unchanged(clock)
         self._limits: Unchanged[tuple[str, int]] = Unchanged(clock)
 
@@ -95,16 +93,12 @@ class Keeper:
 
     def _is_keeper(self) -> bool:
         """Become or stay the keeper. While the store is locked, silence of a holder means nothing."""
-        began = self._clock.steady_ms()
+        lease_s = 3 * self._settings.supervisor.keeper_interval_s
         try:
-            lease_s = 3 * self._settings.supervisor.keeper_interval_s
             return self._store.keep(self._holder, lease_s=lease_s)
         except StoreBusy:
             self._heartbeats.look({})
             raise
-        finally:
-            if self._clock.steady_ms() - began > _LOCKED_MS:
-                self._heartbeats.look({})
 
     def _look_at_leases(self) -> tuple[list[HeldLease], list[HeldLease]]:
         """Those whose holder was silent for too long, and those whose time limit is over.
