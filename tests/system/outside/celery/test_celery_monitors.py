@@ -40,7 +40,6 @@ def monitored(celery: Celery) -> Iterator[list[dict[str, Any]]]:
             thread.join(10)
 
 
-@pytest.mark.whole
 def test_monitors_see_our_tasks_by_their_ids_and_one_that_is_cancelled_is_revoked(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:
