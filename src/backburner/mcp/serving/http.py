@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...app import Backburner
 from ...door.server import routes as worker_routes
 from ..adapters.servers import framework_of
+from .connections import BodyDeadline
 from .downloads import download_from
 from .healthz import Health
 from .hosts import HostAndOrigin, Hosts
@@ -62,7 +63,10 @@ def http_app(
     # No token is asked for downloads: their links are signed.
     endpoint: ASGIApp = UnreadStreams(mcp)
     metrics: ASGIApp = request_response(MetricsPage(app))
-    middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
+    middleware = [
+        Middleware(BodyDeadline, idle_s=app.settings.http.idle_timeout_s),
+        Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http)),
+    ]
     if verifier is not None:
         endpoint = RequireAuthMiddleware(ForCallers(endpoint), required_scopes=[])
         metrics = RequireAuthMiddleware(metrics, required_scopes=[])
