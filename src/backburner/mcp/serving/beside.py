@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, auth_context_var
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
@@ -30,7 +31,10 @@ _LOCAL_ONLY = (
 
 
 class Beside:
-    """`open` needs no token: health, and downloads, whose links are signed. Raises ConfigError."""
+    """`open` needs no token of ours: health, downloads by signed links, and workers with their passes.
+
+    Raises ConfigError.
+    """
 
     def __init__(self, app: Backburner, host: str) -> None:
         from ...web.at_server import Web  # it is above us, and on the same port
@@ -51,16 +55,13 @@ class Beside:
             ]
         checks = [*([] if self.verifier is None else [token_check(self.verifier)]), *web.checks]
         self.middleware += [Middleware(Revocation, checks=checks)] if checks else []
-        self.open = [
+        self.open: list[BaseRoute] = [
             Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
             Route("/healthz", endpoint=health.healthz),
             Route("/readyz", endpoint=health.readyz),
-        ]
-        self.api = [
-            *web.api,
-            Route("/metrics", endpoint=AsEndpoint(metrics)),
             *(worker_routes(app) if app.settings.http.worker_door else []),
         ]
+        self.api = [*web.api, Route("/metrics", endpoint=AsEndpoint(metrics))]
         self.dashboard = web.dashboard
 
 
@@ -71,14 +72,17 @@ def add_beside(app: Backburner, made: Starlette, *, has_auth: bool) -> None:
     asks for tokens of its own (`has_auth`), which we cannot check, only `Beside.open` is added.
     """
     beside = Beside(app, EVERYWHERE[0])
-    routes: list[BaseRoute] = [*beside.open]
-    middleware = [Middleware(OwnTokensOnly), *beside.middleware]
-    if beside.verifier is not None or not has_auth:
-        routes = [*beside.open, *beside.api, *beside.dashboard]
+    checks = [Middleware(OwnTokensOnly), *beside.middleware]
+    _add(made, beside.open, checks)
     if beside.verifier is None:
-        middleware = [*middleware, Middleware(LocalOnly, but=("/artifacts/", "/healthz", "/readyz"))]
-    # Each path leads to one app of ours, so that the checks are before these paths alone.
-    inner = AsEndpoint(Starlette(routes=routes, middleware=middleware))
+        checks = [*checks, Middleware(LocalOnly)]
+    if beside.verifier is not None or not has_auth:
+        _add(made, [*beside.api, *beside.dashboard], checks)
+
+
+def _add(made: Starlette, routes: Sequence[BaseRoute], checks: Sequence[Middleware]) -> None:
+    """Add routes with checks before them alone: each of their paths leads to one app with both."""
+    inner = AsEndpoint(Starlette(routes=routes, middleware=checks))
     paths = dict.fromkeys(one.path for one in routes if isinstance(one, Route))
     made.router.routes += [Route(path, endpoint=inner) for path in paths]
 
@@ -101,11 +105,11 @@ class OwnTokensOnly:
 class LocalOnly:
     """Refuses clients on other hosts with 403."""
 
-    def __init__(self, app: ASGIApp, but: tuple[str, ...]) -> None:
-        self._app, self._but = app, but
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(self._but) or _is_local(scope):
+        if scope["type"] != "http" or _is_local(scope):
             await self._app(scope, receive, send)
             return
         await PlainTextResponse(_LOCAL_ONLY, status_code=403)(scope, receive, send)
