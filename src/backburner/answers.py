@@ -1,4 +1,4 @@
-"""Checking the answers to a task's questions against what was asked."""
+"""Validation of a task's questions, and of the answers to them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,51 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from . import json_text
-from .errors import InvalidAnswer, InvalidJson, TooLarge
+from .errors import InvalidAnswer, InvalidJson, InvalidRequest, TooLarge
 from .task import Action, InputRequest
 from .task_request import check_size
 
+#: The requests that a task can make of a client.
+ASKABLE = ("elicitation/create", "sampling/createMessage", "roots/list")
 _ACTIONS = get_args(Action)
+
+
+def check_question(method: Any, params: Any) -> None:
+    """Raise InvalidRequest for a question that no client and no page could show."""
+    wrong = _wrong_in(method, params)
+    if wrong is not None:
+        raise InvalidRequest(reason=f"a question cannot be asked: {wrong}")
+
+
+def _wrong_in(method: Any, params: Any) -> str | None:
+    if method not in ASKABLE:
+        return f"{str(method)[:80]!r} is not one of {', '.join(ASKABLE)}"
+    if not isinstance(params, Mapping):
+        return "the parameters are not an object"
+    if method == "elicitation/create":
+        if not isinstance(params.get("message"), str):
+            return "its message is not text"
+        if params.get("mode") == "url":
+            return None if isinstance(params.get("url"), str) else "its url is not text"
+        return _wrong_in_schema(params.get("requestedSchema"))
+    if method == "sampling/createMessage":
+        messages = params.get("messages")
+        if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
+            return "its messages are not a list of objects"
+    return None
+
+
+def _wrong_in_schema(schema: Any) -> str | None:
+    if not isinstance(schema, Mapping):
+        return "its requestedSchema is not an object"
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, Mapping) or not all(
+        isinstance(one, Mapping) for one in properties.values()
+    ):
+        return "the properties of its requestedSchema are not objects"
+    if not isinstance(required, list | tuple) or not all(isinstance(one, str) for one in required):
+        return "what its requestedSchema requires is not a list of names"
+    return None
 
 
 def check_answers(

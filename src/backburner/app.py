@@ -201,6 +201,12 @@ class Backburner:
 
         return http_app(self, **options)
 
+    def extend_http_app(self, made: Any, has_auth: bool) -> None:
+        """Add API, dashboard, health and metrics to the HTTP app of the attached server's own framework."""
+        from .mcp.serving.beside import add_beside
+
+        add_beside(self, made, has_auth=has_auth)
+
     # -- the parts, made when first used
 
     @MadeOnce

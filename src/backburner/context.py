@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from . import json_text
+from .answers import check_question
 from .errors import InvalidRequest, TaskCancelled
 from .folders import make_private, outgoing_file, safe_file_name, scratch_folder
 from .task import Answer, Artifact, Caller
@@ -202,7 +203,8 @@ class TaskContext:
         `schema` is the JSON schema of the answer: an object with plain properties. When nobody has answered
         within `timeout` (seconds, or a text such as "10m"), `default` counts as the answer; without one
         the question is dismissed (`action` is "cancel"). Raises TaskCancelled when the task is cancelled
-        while it waits, and InvalidRequest for a default that does not fit the schema.
+        while it waits, and InvalidRequest for a message that is not text, a schema that is none, and a
+        default that does not fit it.
         """
         defaults = None if default is None else {"answer": default}
         return self.ask_all({"answer": (message, schema)}, timeout=timeout, defaults=defaults)["answer"]
@@ -238,9 +240,12 @@ class TaskContext:
         """Send MCP requests to the client: `{key: (method, params)}`. Replies are `{action, content}`.
 
         When nobody has answered within `timeout_s`, a default is accepted, or the request is dismissed.
+        Raises InvalidRequest for a request that a client could not show.
         """
         if not 1 <= len(requests) <= MAX_QUESTIONS:
             raise InvalidRequest(reason=f"from 1 to {MAX_QUESTIONS} questions can be asked at once")
+        for method, params in requests.values():
+            check_question(method, params)
         number = next(self._questions)  # of this thread alone, whoever else asks now
         unique = {key: f"{key}-{self.attempt}-{number}" for key in requests}
         for key in unique.values():
@@ -295,9 +300,11 @@ class TaskContext:
 
 
 def elicitation(message: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of an `elicitation/create` request."""
+    """Return the parameters of an `elicitation/create` request. Raises InvalidRequest."""
     requested = schema or {"type": "object", "properties": {}}
-    return {"mode": "form", "message": message, "requestedSchema": dict(requested)}
+    params = {"mode": "form", "message": message, "requestedSchema": requested}
+    check_question("elicitation/create", params)
+    return {**params, "requestedSchema": dict(requested)}
 
 
 def _check_defaults(

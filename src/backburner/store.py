@@ -326,6 +326,14 @@ class Store(KeepsHouse, CallStore, HandOutStore, LookingStore, Outbox, KeepsTime
         """A random key that was made with the store: it signs cursors and artifact links."""
         ...
 
+    def spend(self, name: str, for_s: float) -> bool:
+        """Use up a name that can be used once, and remember it for so long. False if it was used before."""
+        ...
+
+    def is_spent(self, name: str) -> bool:
+        """Return whether a name was used up, and is remembered still."""
+        ...
+
     def check_writable(self) -> None:
         """Write what changes nothing, so that it shows whether a write is possible; it is not synced.
 

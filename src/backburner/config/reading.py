@@ -337,7 +337,9 @@ def _refusal(error: ValidationError) -> ConfigError:
     path = ".".join(names)
     if first["type"] == "extra_forbidden":
         return ConfigError(setting=path, reason=_unknown(names))
-    reason = first["msg"].removeprefix("Value error, ").replace("Input", repr(first["input"]), 1)
+    # What should be text may be a secret.
+    quoted = "The value" if first["type"] == "string_type" else repr(first["input"])
+    reason = first["msg"].removeprefix("Value error, ").replace("Input", quoted, 1)
     entries = dict(every_setting())
     around = (entries.get(".".join(names[:length])) for length in range(len(names), 0, -1))
     entry = next(filter(None, around), None)

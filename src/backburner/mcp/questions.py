@@ -54,9 +54,9 @@ async def put(
     params = {**question.params}
     if meta is not None:
         params["_meta"] = dict(meta)
-    request = _REQUEST.validate_python({"method": question.method, "params": params})
     metadata = None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
     try:
+        request = _REQUEST.validate_python({"method": question.method, "params": params})
         result = await session.send_request(request, _RESULTS[question.method], metadata=metadata)
     except NoBackChannelError:
         raise

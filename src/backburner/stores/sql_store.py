@@ -260,5 +260,15 @@ class SqlStore(SqlBeside):
 
     def wait_for_writers(self, seconds: float) -> None: ...
 
+    def spend(self, name: str, for_s: float) -> bool:
+        def write(tx: Transaction) -> bool:
+            tx.run("forget_spent", now=tx.now)
+            return tx.one("spend", name=name, until=tx.now + int(for_s * 1000)) is not None
+
+        return self._write(write)
+
+    def is_spent(self, name: str) -> bool:
+        return self._read(lambda tx: tx.one("is_spent", name=name) is not None)
+
     def check_writable(self) -> None:
         self._write(lambda tx: tx.run("rewrite_secret"), durable=False)

@@ -22,7 +22,7 @@ _FRAGMENT = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _SHARED = (
     *("tasks", "leases", "outputs", "keeping", "calls", "clients", "limits", "webhooks"),
-    *("hand_outs", "copying", "looking", "endings"),
+    *("hand_outs", "copying", "looking", "endings", "spent"),
 )
 #: The time at which a task is ready that waits for something else.
 NEVER = 9_000_000_000_000_000

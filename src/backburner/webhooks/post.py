@@ -20,6 +20,8 @@ from ..errors import WebhookRefused
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: IPv6 addresses that stand for IPv4 ones at a gateway.
+#: The beginning of an ISATAP interface identifier (RFC 5214), but for the bits of its scope.
+_ISATAP, _ISATAP_MASK = 0x00005EFE, 0xFCFFFFFF
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -106,9 +108,16 @@ class _Connection(http.client.HTTPConnection):
 def is_public(text: str) -> bool:
     """Whether an address is one of the public network, also where it stands for another one."""
     return all(
-        one.is_global and not (one.is_multicast or one.is_reserved)
+        one.is_global and not (one.is_multicast or one.is_reserved or _is_within_a_site(one))
         for one in _meant(ipaddress.ip_address(text.partition("%")[0]))
     )
+
+
+def _is_within_a_site(address: _Address) -> bool:
+    """Return whether an address is site-local (`fec0::/10`) or of ISATAP, whatever IPv4 address it holds."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return False
+    return address.is_site_local or int(address) >> 32 & _ISATAP_MASK == _ISATAP
 
 
 def _meant(address: _Address) -> Iterator[_Address]:

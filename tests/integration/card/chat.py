@@ -82,6 +82,7 @@ class Chat:
         self.server = server
         self.tools = server.tools()
         self.model_calls: list[str] = []
+        self.policy = DEFAULT_CSP
         self.page: Page = browser.new_page(**options)
         self.complaints = Complaints(self.page, "http://host.test/", "http://sandbox.test/")
         self.page.route("**/*", self._serve)
@@ -147,7 +148,7 @@ class Chat:
                 }
                 (content,) = self.server.ask("resources/read", {"uri": tool})["contents"]
                 assert content["mimeType"] == MEDIA_TYPE
-                headers = {"Content-Security-Policy": DEFAULT_CSP, "Content-Type": "text/html; charset=utf-8"}
+                headers = {"Content-Security-Policy": self.policy, "Content-Type": "text/html; charset=utf-8"}
                 route.fulfill(body=content["text"], headers=headers)
             case _:
                 route.abort()

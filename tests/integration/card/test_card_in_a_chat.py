@@ -194,6 +194,19 @@ def test_the_card_follows_the_theme_the_colours_and_the_size_of_its_host(chat: C
     chat.page.wait_for_function("chat.methods('ui/notifications/size-changed').at(-1).params.height === 120")
 
 
+@pytest.mark.parametrize("value", ["url(http://elsewhere.test/1)", r"\75rl(http://elsewhere.test/2)"])
+def test_the_card_of_a_host_without_a_policy_fetches_nothing(open_chat: OpenChat, value: str) -> None:
+    chat = open_chat()
+    chat.policy = ""
+    chat.call("relax", stop_at=3, go_on=True)
+    expect(chat.card.locator("#state")).to_have_text("Succeeded")
+    with chat.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
+        variables = {"--color-background-primary": value}
+        chat.page.evaluate("variables => chat.change({ styles: { variables } })", variables)
+    assert chat.complaints.strangers == []
+    chat.complaints.heard.clear()
+
+
 def test_a_chat_that_is_opened_again_shows_the_task_as_it_is_and_tells_nothing_twice(
     ann: Connection, open_chat: OpenChat, url: str
 ) -> None:

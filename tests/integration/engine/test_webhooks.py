@@ -109,6 +109,8 @@ def test_no_address_of_a_private_network_is_a_public_one_however_it_is_written()
     private = (
         *("127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0", "224.0.0.1"),
         *("::1", "fe80::1%eth0", "fd00::1", "::ffff:127.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "ff02::1"),
+        *("fec0::1", "feff::1", "2606:4700::5efe:10.1.2.3", "2606:4700::200:5efe:8.8.8.8"),
     )
     assert [address for address in private if is_public(address)] == []
-    assert [address for address in ("8.8.8.8", "2606:4700::1111", "64:ff9b::808:808") if is_public(address)]
+    public = ("8.8.8.8", "2606:4700::1111", "64:ff9b::808:808")
+    assert [address for address in public if not is_public(address)] == []

@@ -9,11 +9,12 @@ import time
 from urllib.parse import urlsplit
 
 import httpx2
+import psutil
 import pytest
 
 from tests.deployment import Deployment, HttpServer
 from tests.integration.mcp_server.harness import connect
-from tests.services import until
+from tests.services import ended, until
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -93,6 +94,39 @@ def still_crowded(server: HttpServer) -> bool:
     with dial(server) as client:
         client.sendall(HEALTH)
         return client.recv(4096).startswith(b"HTTP/1.1 503")
+
+
+SIGN_IN = b"POST /dashboard/sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+
+
+def test_a_request_whose_body_does_not_come_is_ended(deployment: Deployment) -> None:
+    deployment.settings |= {"http__idle_timeout_s": "1"}
+    deployment.settings |= {"http__auth__jwt_key": "a shared secret of more than 32 bytes"}
+    with deployment.http() as server, dial(server) as silent, dial(server) as slow:
+        for client in (silent, slow):
+            client.sendall(SIGN_IN)
+            client.settimeout(0.2)
+        said = b""
+        for _ in range(90):  # its body takes 18 s: a byte at a time
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                slow.send(b"x")
+                said += slow.recv(4096)
+            if said:
+                break
+        assert said.startswith(b"HTTP/1.1 408")
+        silent.settimeout(30)
+        assert silent.recv(4096).startswith(b"HTTP/1.1 408")
+        assert silent.recv(4096) == b""
+
+
+def test_a_request_whose_body_does_not_come_does_not_hold_up_the_end(deployment: Deployment) -> None:
+    deployment.settings |= {"http__auth__jwt_key": "a shared secret of more than 32 bytes"}
+    with deployment.http() as server, dial(server) as silent:
+        silent.sendall(SIGN_IN)
+        assert httpx2.get(f"{server.address}/healthz").status_code == 200
+        process = psutil.Process(server.pid)
+        process.terminate()
+        assert ended(process, within=15)
 
 
 def test_a_request_whose_headers_do_not_end_is_refused(deployment: Deployment) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -45,6 +45,18 @@ def ask(ctx: TaskContext) -> str:
     """Ask for a name."""
     answer = ctx.ask("Your name?", NAME)
     return f"Hello, {answer.content['name']}!" if answer.accepted else f"no: {answer.action}"
+
+
+@bb.tool(retries=0)
+def ask_anything(params: Any, method: str = "elicitation/create", *, ctx: TaskContext) -> str:
+    """Send any request to the client."""
+    return str(ctx.request_all({"answer": (method, params)})["answer"]["action"])
+
+
+@bb.tool(retries=0)
+def ask_so(message: Any, schema: Any = None, *, ctx: TaskContext) -> str:
+    """Ask with any message and schema."""
+    return ctx.ask(message, schema).action
 
 
 @bb.tool(queue="cpu_heavy")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from backburner.mcp.serving.token_file import hash_token
 from tests import services
@@ -29,6 +31,8 @@ TOKENS = {
     "ops": ("ops", "backburner:operate-all"),
     "strange": ("alice", "backburner:operate backburner:rule-the-world"),
 }
+#: Signs the JSON Web Tokens that the server takes.
+SIGNING_KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,10 @@ def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]
         for name, (owner, scopes) in TOKENS.items()
     ]
     (folder / "tokens").write_text("".join(lines))
-    with served(folder, http__auth__tokens=str(folder / "tokens")) as server:
+    key = {**json.loads(jwt.algorithms.ECAlgorithm.to_jwk(SIGNING_KEY.public_key())), "kid": "k1"}
+    (folder / "jwks.json").write_text(json.dumps({"keys": [key]}))
+    auth = {"tokens": str(folder / "tokens"), "jwks": str(folder / "jwks.json")}
+    with served(folder, **{f"http__auth__{name}": path for name, path in auth.items()}) as server:
         yield server
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from backburner.mcp.serving.token_file import hash_token
 from tests.deployment import Deployment
-from tests.integration.web.conftest import PROGRAM, Api, Event
+from tests.integration.web.conftest import PROGRAM, Api, Event, Served
 
 By = Callable[[str | None], Api]
 
@@ -135,3 +136,27 @@ def test_an_open_stream_does_not_keep_the_server_from_ending(tmp_path: Path) -> 
         server.stop()
         with contextlib.suppress(httpx2.RemoteProtocolError):  # it is cut off
             assert list(events) == []
+
+
+def test_open_streams_end_when_their_token_is_revoked(guarded_server: Served) -> None:
+    tokens, bearer = guarded_server.deployment.folder / "tokens", "Bearer token-of-leaver"
+    before = tokens.read_text()
+    replace(tokens, f"{before}leaver {hash_token('token-of-leaver')} backburner:read owner=alice\n")
+    paths = ("/api/v1/events", "/?live", "/dashboard/tasks?live")
+    with httpx2.Client(base_url=guarded_server.address, headers={"Authorization": bearer}) as http:
+        try:
+            with contextlib.ExitStack() as stack:
+                streams = [stack.enter_context(http.stream("GET", path)) for path in paths]
+                assert {stream.status_code for stream in streams} == {200}
+                replace(tokens, before)
+                for stream in streams:
+                    for _ in stream.iter_raw():
+                        pass  # until the server ends it
+        finally:
+            replace(tokens, before)
+
+
+def replace(file: Path, text: str) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.rename(file)

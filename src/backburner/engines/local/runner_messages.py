@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from ... import json_text
+from ...answers import check_question
 from ...context import LONGEST_TIMEOUT_S, MAX_NAME_CHARS, MAX_QUESTIONS
-from ...errors import InvalidJson
+from ...errors import InvalidJson, InvalidRequest
 from ...folders import safe_file_name
 from ...store import Lease
 from ...task import Action, Artifact, Progress, TaskError
@@ -258,6 +259,10 @@ def _asks(words: _Words) -> Asks:
         key = parts.text("key", longest=MAX_NAME_CHARS)
         method = parts.text("method", longest=MAX_NAME_CHARS)
         params = parts.json_object("params")
+        try:
+            check_question(method, params)
+        except InvalidRequest:
+            raise words.wrong("a request", "one that can be shown") from None
         default = parts.optional_object("default")
         otherwise: tuple[Action, Any] = ("cancel", None) if default is None else ("accept", default)
         questions.append(Question(key, method, params, otherwise))

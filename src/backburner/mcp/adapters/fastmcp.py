@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from ... import tools
@@ -104,8 +105,19 @@ def _noting_what_tools_come_to() -> Any:
 
 
 def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
-    app: ASGIApp = server.http_app(path=path, host_origin_protection=False, **options)
+    app: ASGIApp = type(server).http_app(server, path=path, host_origin_protection=False, **options)
     return app
+
+
+def extend_http_apps(server: Any, add: Callable[[Starlette, bool], None]) -> None:
+    """Have `add` extend the HTTP apps that the server makes itself, as for `fastmcp run --transport http`."""
+
+    def extended(*arguments: Any, **options: Any) -> Starlette:
+        made: Starlette = type(server).http_app(server, *arguments, **options)
+        add(made, server.auth is not None)
+        return made
+
+    server.http_app = extended
 
 
 def session_manager(server: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 
@@ -41,6 +43,10 @@ async def marked_slow(server: Server[Any]) -> dict[str, dict[str, Any]]:
 def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
     """The server over Streamable HTTP, without checks of its own: `serving.http` makes them all."""
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+def extend_http_apps(server: Server[Any], add: Callable[[Starlette, bool], None]) -> None:
+    """Do nothing: the app's author makes the HTTP app of such a server, and can serve `bb.http_app()`."""
 
 
 def session_manager(server: Server[Any]) -> StreamableHTTPSessionManager | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from .. import sdk
@@ -16,6 +19,7 @@ from .tool_round import noting_what_is_raised
 
 __all__ = [
     "add_middleware",
+    "extend_http_apps",
     "fits",
     "http_app",
     "is_async",
@@ -55,7 +59,19 @@ async def is_async(server: MCPServer[Any], name: str) -> bool:
 
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
-    return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
+    make = partial(type(server).streamable_http_app, server)
+    return make(streamable_http_path=path, transport_security=no_security(), **options)
+
+
+def extend_http_apps(server: MCPServer[Any], add: Callable[[Starlette, bool], None]) -> None:
+    """Have `add` extend the HTTP apps that the server makes itself, as for `mcp run -t streamable-http`."""
+
+    def extended(**options: Any) -> Starlette:
+        made = type(server).streamable_http_app(server, **options)
+        add(made, server.settings.auth is not None)
+        return made
+
+    server.streamable_http_app = extended  # type: ignore[method-assign]
 
 
 def session_manager(server: MCPServer[Any]) -> StreamableHTTPSessionManager | None:

@@ -24,6 +24,7 @@ from mcp_types import InputRequiredResult
 from mcp_types.jsonrpc import INTERNAL_ERROR
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
+from ...answers import ASKABLE
 from ...context import TaskContext
 from ...errors import ProtocolError, ToolFailed
 from ..kept_request import KeptRequest
@@ -36,7 +37,6 @@ from .tool_round import ROUND, Round, listen_to_tools
 _VERSION = LATEST_HANDSHAKE_VERSION
 _CLIENT = {"name": "backburner", "version": "1"}
 _CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
-_ASKABLE = ("elicitation/create", "sampling/createMessage", "roots/list")
 
 #: So often a tool may ask for input and be called again, as with other clients of the SDK.
 _MOST_ROUNDS = 10
@@ -148,7 +148,7 @@ class TaskDispatch:
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
         """Make the request a question of the task, and wait for its answer."""
-        if method not in _ASKABLE:
+        if method not in ASKABLE:
             raise NoBackChannelError(method)
         key = method.partition("/")[0]
         return (await _ask(self._context, {key: (method, params or {})}))[key]

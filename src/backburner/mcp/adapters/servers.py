@@ -80,6 +80,7 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
     _fill_in(low)
     _look_up_schemas(low, middleware, slow_tools)
     low.lifespan = _resuming(app, slow_tools, low.lifespan)
+    framework.extend_http_apps(server, app.extend_http_app)
     app.server = server
 
 

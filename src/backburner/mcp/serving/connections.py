@@ -1,17 +1,22 @@
-"""Bounds on the connections of an HTTP server: how many there may be, and how long one may be idle."""
+"""Bounds of an HTTP server: number of connections, idle time, and time to wait for a body."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
 )
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _LONGEST_HEAD = 65_536
+#: The body of a request may be waited for so long in all, and for a second more for each so many bytes of it.
+_LONGEST_WAIT_S, _SLOWEST_BYTES_PER_S = 20.0, 1024
+_TOO_SLOW = "The body of the request came too slowly\n"
 
 
 def _with_short_heads(protocol: Any) -> type[asyncio.Protocol]:
@@ -117,3 +122,57 @@ class Connections:
         if self._open.get(client) is transport:
             del self._open[client]
             self._answered_at.pop(client, None)
+
+
+class BodyDeadline:
+    """Answers 408 to a request whose body comes too slowly. Only time spent waiting for the body counts."""
+
+    def __init__(self, app: ASGIApp, idle_s: float) -> None:
+        self._app, self._wait_s = app, min(idle_s, _LONGEST_WAIT_S)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(scope, receive, send, self._wait_s)
+        try:
+            await self._app(scope, body.receive, body.send)
+        except ClientDisconnect:
+            if not body.too_slow:
+                raise
+
+
+class _Body:
+    """One request: its body on the way in, and whether an answer has begun."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, wait_s: float) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._left_s = wait_s
+        self._is_read = self._is_answered = False
+        self.too_slow = False
+
+    async def receive(self) -> Message:
+        if self._is_read:
+            return await self._receive()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._left_s):
+                message = await self._receive()
+        except TimeoutError:
+            await self._refuse()
+            return {"type": "http.disconnect"}
+        self._left_s += len(message.get("body", b"")) / _SLOWEST_BYTES_PER_S - (loop.time() - began)
+        self._is_read = not message.get("more_body", False)
+        return message
+
+    async def _refuse(self) -> None:
+        self.too_slow = True
+        if not self._is_answered:
+            refusal = PlainTextResponse(_TOO_SLOW, 408, {"Connection": "close"})
+            await refusal(self._scope, self._receive, self._send)
+
+    async def send(self, message: Message) -> None:
+        self._is_answered = True
+        if not self.too_slow:
+            await self._send(message)

@@ -8,25 +8,18 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import BaseRoute, Route, request_response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...app import Backburner
-from ...door.server import routes as worker_routes
 from ..adapters.servers import framework_of
-from .downloads import download_from
-from .healthz import Health
-from .hosts import HostAndOrigin, Hosts
-from .metrics_page import MetricsPage
+from .beside import AsEndpoint, Beside
 from .roles import role_of
 from .short_answers import answer_shortly
-from .tokens import verifier_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,39 +48,20 @@ def http_app(
     mcp: Any = framework.http_app(server, path, **(mcp_options or {}))
     if (manager := framework.session_manager(server)) is not None:
         answer_shortly(manager)
-    from ...web.at_server import Web  # it is above us, and on the same port
-
-    verifier = verifier_of(app)
-    web = Web(app, verifier)
-    # No token is asked for downloads: their links are signed.
+    beside = Beside(app, host)
     endpoint: ASGIApp = UnreadStreams(mcp)
-    metrics: ASGIApp = request_response(MetricsPage(app))
-    middleware = [Middleware(HostAndOrigin, hosts=Hosts(host, app.settings.http))]
-    if verifier is not None:
+    if beside.verifier is not None:
         endpoint = RequireAuthMiddleware(ForCallers(endpoint), required_scopes=[])
-        metrics = RequireAuthMiddleware(metrics, required_scopes=[])
-        middleware += [
-            *web.middleware,
-            Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(verifier)),
-            Middleware(AuthContextMiddleware),
-        ]
     life = _Life(mcp)
-    endpoint = life.started(endpoint)
-    health = Health(app)
-
     return Starlette(
         routes=[
-            Route(path, endpoint=_as_endpoint(endpoint)),
-            Route("/artifacts/{artifact_id}/{name:path}", endpoint=download_from(app)),
-            Route("/healthz", endpoint=health.healthz),
-            Route("/readyz", endpoint=health.readyz),
-            *web.api,
-            Route("/metrics", endpoint=_as_endpoint(metrics)),
-            *(worker_routes(app) if app.settings.http.worker_door else []),
+            Route(path, endpoint=AsEndpoint(life.started(endpoint))),
+            *beside.open,
+            *beside.api,
             *routes,
-            *web.dashboard,
+            *beside.dashboard,
         ],
-        middleware=middleware,
+        middleware=beside.middleware,
         lifespan=life.lifespan,
     )
 
@@ -151,16 +125,6 @@ class _Life:
             if begun.done():
                 raise
             begun.set_exception(error)
-
-
-class _as_endpoint:  # noqa: N801
-    """An ASGI app as the endpoint of a Route: Starlette takes an instance of a class for one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
 
 
 # -- streams ----------------------------------------------------------------------------------------

@@ -31,11 +31,12 @@ class Role(StrEnum):
 
 
 def role_of(scopes: Iterable[str]) -> Role:
-    """The role that a token's scopes name. One that names none may do what it always could: `operate`.
+    """Return the role that a token's scopes name; `operate` if they name none.
 
-    Of several, each must allow what is done; a role that is not known here allows no more than to look.
+    Several roles allow only what each of them allows. An unknown role is `read`, and so is a scope that has
+    `backburner:` anywhere but at its beginning: `api://lab/backburner:read`, `openid,backburner:read`.
     """
-    named = [scope.removeprefix(_SCOPE) for scope in scopes if scope.startswith(_SCOPE)]
+    named = [scope.removeprefix(_SCOPE) for scope in scopes if _SCOPE in scope.lower()]
     if not named:
         return Role.OPERATE
     roles = [Role(name) if name in set(Role) else Role.READ for name in named]

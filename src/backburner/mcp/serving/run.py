@@ -25,6 +25,8 @@ from .tokens import verifier_of
 
 #: The exit code of a server that could not begin, as Uvicorn itself has it.
 _NOT_STARTED = 3
+#: After SIGTERM, requests that are being answered have so many seconds to end. Tasks go on.
+_SHUTDOWN_S = 5
 
 
 def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
@@ -84,6 +86,7 @@ def run_http(app: Backburner, host: str, port: int, *, log_level: str = "info") 
         log_config=None,  # its records are lines like ours
         lifespan="on",
         timeout_keep_alive=max(1, int(app.settings.http.idle_timeout_s)),
+        timeout_graceful_shutdown=_SHUTDOWN_S,
     )
     config.load()
     config.http_protocol_class = bounds.bounding(config.http_protocol_class)

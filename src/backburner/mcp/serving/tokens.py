@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import logging
 import time
@@ -116,13 +117,19 @@ class JwtTokens:
                 issuer=self._issuer,
                 options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
             )
-        except (jwt.PyJWTError, KeyError, ValueError):
+            scopes = [*_scopes_in(claims.get("scope")), *_scopes_in(claims.get("scp"))]
+        except (
+            jwt.PyJWTError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # TypeError: the key is for another algorithm
             return None
         audience = claims.get("aud")
         return AccessToken(
             token=token,
             client_id=str(claims.get("client_id") or claims.get("azp") or claims["sub"]),
-            scopes=str(claims.get("scope") or "").split(),
+            scopes=scopes,
             expires_at=int(claims["exp"]),
             resource=audience if isinstance(audience, str) else None,
             subject=str(claims["sub"]),
@@ -172,18 +179,48 @@ def verifier_of(app: Backburner) -> Verifier | None:
     return AnyOf(verifiers) if verifiers else None
 
 
+def _scopes_in(claim: Any) -> list[str]:
+    """Return the scopes of a claim: one text with blanks between them, or a list of texts.
+
+    Raises ValueError for any other value.
+    """
+    if claim is None:
+        return []
+    if isinstance(claim, str):
+        return claim.split()
+    if isinstance(claim, list) and all(isinstance(scope, str) for scope in claim):
+        return [word for scope in claim for word in scope.split()]
+    raise ValueError("the scopes are neither text nor a list of texts")
+
+
 def _read_key(key: str) -> tuple[str, Sequence[str]]:
-    path = Path(key).expanduser()
+    """Return a key and the algorithms that it fits. Raises ConfigError, which never quotes the setting."""
     try:
-        text = path.read_text("utf-8") if len(key) < 1024 and path.is_file() else key
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(setting="http.auth.jwt_key", reason=str(error)) from error
+        text = key if (path := _file_named(key)) is None else path.read_text("utf-8")
+    except OSError as error:
+        reason = f"the file that it names cannot be read: {error.strerror}"
+        raise ConfigError(setting="http.auth.jwt_key", reason=reason) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(setting="http.auth.jwt_key", reason="the file that it names is no text") from error
     if "-----BEGIN" in text:
         return text, _ASYMMETRIC
     secret = text.strip()
     if len(secret.encode()) < 32:
         raise ConfigError(setting="http.auth.jwt_key", reason="a shared secret has at least 32 bytes")
     return secret, _SYMMETRIC
+
+
+def _file_named(key: str) -> Path | None:
+    """Return the file of that name. None if there is none, also where the text cannot be a file name."""
+    try:
+        path = Path(key).expanduser()
+        return path if path.is_file() else None
+    except RuntimeError:  # `~` and no such user
+        return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None
+        raise
 
 
 def _read_key_set(path: str) -> dict[str | None, Any]:

@@ -309,6 +309,18 @@ class Keeping(WithWork):
         (again,) = store.claim([QUEUE], ["w2"])
         assert (again.task_id, again.attempt, again.worker_id) == (lease.task_id, 2, "w2")
 
+    # -- names that can be used once
+
+    def test_a_name_is_used_once_and_remembered_for_its_time(self, store: Store, clock: FakeClock) -> None:
+        assert not store.is_spent("link:1")
+        assert store.spend("link:1", for_s=60)
+        assert store.is_spent("link:1")
+        assert not store.spend("link:1", for_s=60)
+        assert not store.is_spent("link:2")
+        clock.advance(61)
+        assert store.spend("link:2", for_s=60)
+        assert not store.is_spent("link:1")
+
     # -- launches
 
     def test_the_launches_of_unfinished_tasks_are_known(self, store: Store, work: Work) -> None:

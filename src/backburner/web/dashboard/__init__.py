@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ...app import Backburner
 from ...mcp.serving.tokens import Verifier
 from .entrance import Entrance
-from .pages import Desk, PageEndpoint
+from .pages import HEADERS, Desk, PageEndpoint
 from .rendering import static_files
 from .sessions import Sessions
 from .views import pages
@@ -26,8 +26,12 @@ def routes(app: Backburner, sessions: Sessions, verifier: Verifier | None) -> li
         Route("/dashboard/sign-out", endpoint=entrance.sign_out, methods=["GET", "POST"]),
         *(Route(page.path, endpoint=PageEndpoint(desk, page)) for page in pages(desk)),
         Route("/dashboard/{rest:path}", endpoint=entrance.nowhere),
-        Route("/dashboard", endpoint=entrance.nowhere),
+        Route("/dashboard", endpoint=_to_the_overview),
     ]
+
+
+async def _to_the_overview(request: Request) -> Response:
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/", 307, HEADERS)
 
 
 async def _static(request: Request) -> Response:

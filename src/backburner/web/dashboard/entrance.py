@@ -44,7 +44,7 @@ class Entrance:
     async def sign_out(self, request: Request) -> Response:
         response = RedirectResponse(f"{_root(request)}/dashboard/sign-in", 303, HEADERS)
         if request.method == "POST" and request.headers.get("sec-fetch-site", "none") in _OWN_SITES:
-            self._desk.sessions.end(request, response)
+            await self._desk.blocking.run(self._desk.sessions.end, request, response)
         return response
 
     def _page(self, request: Request, status: int = 200, **values: Any) -> Response:

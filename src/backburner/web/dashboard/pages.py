@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from .live import Live
 from .rendering import environment
 from .sessions import Sessions
 
+logger = logging.getLogger(__name__)
+
 #: No page loads anything from elsewhere, runs a script that stands in it, or stands in another's.
 _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -42,6 +45,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _LIVE = "live"
+_FAILED = "This page cannot be shown. The server's log says why."
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,10 @@ class PageEndpoint:
         except BackburnerError as error:
             values = {"error": error, "section": self._page.section, "access": access}
             response = self._desk.answer("error.html", request, status_of(error), **values)
+        except Exception:
+            logger.exception("The page %s could not be rendered", request.url.path)
+            values = {"error": _FAILED, "section": self._page.section, "access": access}
+            response = self._desk.answer("error.html", request, 500, **values)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request, access: Access) -> Response:

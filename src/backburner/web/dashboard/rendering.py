@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.runtime import Macro
 from markupsafe import Markup
 
+from ...log_lines import about
 from ...terminal_text import printable
+
+logger = logging.getLogger(__name__)
 
 _KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 #: The card has the same text and the same forms; they stand in its room.
@@ -32,7 +37,7 @@ def environment() -> Environment:
     )
     made.filters |= {"span": span, "bytes": byte_size, "number": number, "data": data, "pretty": pretty}
     made.filters |= {"roughly": roughly, "shortened": shortened}
-    made.globals |= {"static": static_address}
+    made.globals |= {"static": static_address, "shown": shown}
     return made
 
 
@@ -41,6 +46,20 @@ def _finalized(value: Any) -> Any:
     if value is None:
         return ""
     return value if isinstance(value, Markup) else printable(value, lines=True)
+
+
+def shown(part: Macro, instead: Macro, task: dict[str, Any], *values: Any) -> str:
+    """Render the part of a page that shows one task; if that fails, render `instead`."""
+    try:
+        return part(task, *values)
+    except Exception as error:
+        _log_once(str(task["task_id"]), repr(error)[:500])
+        return instead(task, *values)
+
+
+@lru_cache(maxsize=1000)  # a page is rendered again and again
+def _log_once(task_id: str, reason: str) -> None:
+    logger.error("Task %s cannot be shown on the dashboard: %s", task_id, reason, extra=about(task_id))
 
 
 # -- filters ---------------------------------------------------------------------------------------

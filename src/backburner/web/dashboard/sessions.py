@@ -7,7 +7,6 @@ can read the store can make another (`backburner dashboard`): it is signed with 
 from __future__ import annotations
 
 import secrets
-import time
 from functools import cached_property
 from typing import Any
 
@@ -18,13 +17,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...app import Backburner
+from ...mcp.serving.revocation import Check
 from ...store import Store
 
-#: For so long a link works that nobody has used.
+#: An unused link works for so long.
 LINK_S = 3600
 #: For so long a browser is known. A token is looked at with each request, so it may end sooner.
 _SESSION_S = 7 * 86400
 _LOCAL = "local"
+#: What was used up is remembered for longer than it could be used again, whatever two clocks say.
+_MARGIN_S = 3600
 #: Longer tokens fit in no cookie.
 LONGEST_TOKEN = 2500
 
@@ -39,8 +41,6 @@ class Sessions:
 
     def __init__(self, app: Backburner) -> None:
         self._app = app
-        self._began = int(time.time())
-        self._used: dict[str, float] = {}
 
     @cached_property
     def _cookies(self) -> Any:
@@ -51,46 +51,58 @@ class Sessions:
         return _signer(self._app.store, "link")
 
     def open(self, link: str) -> bool:
-        """Whether a link opens the dashboard: it is ours, of this server's time, and nobody has used it."""
+        """Use up a link. Return whether it is one of this store, not too old, and was not used before."""
         try:
-            name, made = self._links.loads(link, max_age=LINK_S, return_timestamp=True)
+            name = self._links.loads(link, max_age=LINK_S)
         except BadData:
             return False
-        now = time.time()
-        self._used = {used: until for used, until in self._used.items() if until > now}
-        if made.timestamp() < self._began or name in self._used:
-            return False
-        self._used[name] = now + LINK_S + 1
-        return True
+        return self._app.store.spend(f"link:{name}", LINK_S + _MARGIN_S)
 
     def begin(self, request: HTTPConnection, response: Response, token: str | None) -> None:
-        """Give a browser its cookie: the token's, or for who came by a link."""
-        value = self._cookies.dumps([_LOCAL] if token is None else ["token", token])
+        """Give a browser its cookie: of its token, or of the link that it came by."""
+        session = secrets.token_hex(8)
+        value = self._cookies.dumps([session, _LOCAL] if token is None else [session, "token", token])
         response.set_cookie(_cookie(request), value, _SESSION_S, **_kept(request))
 
     def end(self, request: HTTPConnection, response: Response) -> None:
+        """Sign a browser out: its cookie is deleted, and a copy of it is worth nothing any more."""
+        match self._said(request):
+            case [str(session), *_]:
+                self._app.store.spend(f"session:{session}", _SESSION_S + _MARGIN_S)
         response.delete_cookie(_cookie(request), **_kept(request))
 
     def is_local(self, request: HTTPConnection) -> bool:
-        """Whether this browser came by a link."""
-        return bool(self._said(request) == [_LOCAL])
+        """Return whether this browser came by a link, and has not signed out since."""
+        return bool(self._said(request)[1:] == [_LOCAL])
+
+    async def is_signed_out(self, request: HTTPConnection) -> bool:
+        """Return whether the request's cookie was one of ours, and its browser has signed out since."""
+        run = self._app.service.aio.run
+        return _cookie(request) in request.cookies and await run(self._is_spent, request)
 
     async def token(self, request: HTTPConnection) -> str | None:
         if _cookie(request) not in request.cookies:
             return None
         match await self._app.service.aio.run(self._said, request):
-            case ["token", str(token)]:
+            case [_, "token", str(token)]:
                 return token
         return None
 
-    def _said(self, request: HTTPConnection) -> Any:
-        value = request.cookies.get(_cookie(request))
-        if value is None:
-            return None
+    def _said(self, request: HTTPConnection) -> list[Any]:
+        """Return the contents of the cookie; nothing if there is none, or if its session has ended."""
+        return [] if self._is_spent(request) else self._signed(request)
+
+    def _is_spent(self, request: HTTPConnection) -> bool:
+        match self._signed(request):
+            case [str(session), *_]:
+                return self._app.store.is_spent(f"session:{session}")
+        return False
+
+    def _signed(self, request: HTTPConnection) -> list[Any]:
         try:
-            return self._cookies.loads(value, max_age=_SESSION_S)
+            return list(self._cookies.loads(request.cookies.get(_cookie(request), ""), max_age=_SESSION_S))
         except BadData:
-            return None
+            return []
 
 
 class TokenOfCookie:
@@ -110,6 +122,15 @@ class TokenOfCookie:
     def _is_for(self, scope: Scope) -> bool:
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         return path == "/" or path.startswith(self._paths)
+
+
+def signed_in_check(sessions: Sessions) -> Check:
+    """Return a check that the browser of a request has not signed out since."""
+
+    async def holds(scope: Scope) -> bool:
+        return not await sessions.is_signed_out(HTTPConnection(scope))
+
+    return holds
 
 
 def _signer(store: Store, purpose: str) -> Any:

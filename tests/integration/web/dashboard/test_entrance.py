@@ -27,6 +27,31 @@ def test_a_link_opens_the_dashboard_once(
     assert "set-cookie" not in again.headers
 
 
+def test_a_link_that_one_server_has_taken_opens_no_other_of_its_store(open_server: Served) -> None:
+    with open_server.deployment.http() as other:
+        path = new_link(open_server).removeprefix(open_server.address)
+        assert httpx2.get(other.address + path).status_code == 303
+        for address in (open_server.address, other.address):
+            assert httpx2.get(address + path).status_code == 410
+
+
+def test_a_copy_of_the_cookie_is_worth_nothing_after_sign_out(
+    look_as: Open, guarded: str, open_server: Served
+) -> None:
+    page = look_as("carol")
+    (kept,) = page.context.cookies()
+    signed_in_by_link = httpx2.get(new_link(open_server)).cookies
+    for address, copied in (
+        (guarded, {kept["name"]: kept["value"]}),
+        (open_server.address, signed_in_by_link),
+    ):
+        with httpx2.Client(base_url=address, cookies=copied) as browser:
+            assert browser.get("/").status_code == 200
+            assert httpx2.post(f"{address}/dashboard/sign-out", cookies=copied).status_code == 303
+            assert browser.get("/").status_code == 303
+    assert httpx2.get(f"{guarded}/api/v1/me", cookies={kept["name"]: kept["value"]}).status_code == 401
+
+
 def test_without_a_link_there_is_no_cookie_and_no_page(open_address: str) -> None:
     answer = httpx2.get(f"{open_address}/dashboard/tasks", params={"state": "failed"})
     assert answer.status_code == 303
@@ -106,6 +131,12 @@ def test_every_page_says_what_it_may_load(guarded: str, look_as: Open) -> None:
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_address_dashboard_leads_to_the_overview(guarded: str, look_as: Open) -> None:
+    page = look_as("alice", "/dashboard")
+    expect(page).to_have_url(f"{guarded}/")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
 def test_an_address_that_there_is_not_says_so(look: Open) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.integration.web.conftest import Api
+from tests.integration.web.conftest import Api, Served
 from tests.integration.web.dashboard.conftest import Open
 
 SCRIPT = "<script>alert(1)</script>"
@@ -85,3 +87,26 @@ def test_a_line_of_50_mb_is_shown_in_part(look: Open, local: Api) -> None:
     page = look(f"/dashboard/tasks/{task_id}")
     expect(page.get_by_text("after", exact=True)).to_be_visible()
     assert len(page.content()) < 5_000_000
+
+
+def test_a_task_that_cannot_be_shown_is_an_error_in_its_own_place(
+    open_server: Served, look: Open, local: Api
+) -> None:
+    damaged, sound = local.submit("ask"), local.submit("ask")
+    for task_id in (damaged, sound):
+        local.until(task_id, lambda task: task["state"] == "input_required")
+    with closing(sqlite3.connect(open_server.deployment.folder / "tasks.db", timeout=30)) as store, store:
+        statement = "UPDATE input_requests SET params_json = ? WHERE task_id = ?"
+        store.execute(statement, ('{"message": 7}', damaged))
+    try:
+        page = look("/dashboard/tasks?state=input_required")
+        expect(page.locator(f"#row-{sound}")).to_contain_text("Your name?")
+        expect(page.locator(f"#row-{damaged}")).to_contain_text("cannot be shown")
+        page.goto("/")
+        expect(page.locator(f"#asks-{sound}")).to_contain_text("Your name?")
+        expect(page.locator(f"#asks-{damaged}")).to_contain_text("cannot be shown")
+        for path in (f"/dashboard/tasks/{damaged}", "/dashboard/workers", "/dashboard/queues"):
+            assert page.request.get(path).status == 200
+    finally:
+        for task_id in (damaged, sound):
+            local.post(f"/tasks/{task_id}/cancel")

@@ -48,6 +48,8 @@ def test_from_a_form_to_a_file_and_to_a_list_that_is_shared(look: Open, tmp_path
     expect(page.locator("#result")).to_contain_text("2")
 
     page.get_by_role("link", name="Tasks").first.click()
+    if "viewport" in options:
+        page.get_by_text("Filters", exact=True).click()
     page.get_by_label("Tool").fill("count")
     page.get_by_label("Tool").press("Enter")
     page.wait_for_url(re.compile("tool=count"))

@@ -274,6 +274,45 @@ def test_hostile_text_is_shown_as_it_is(look: Open, local: Api) -> None:
     assert page.locator("main img, main script:not([type])").count() == 0
 
 
+def test_on_a_phone_the_tasks_have_most_of_the_screen(look: Open, local: Api) -> None:
+    for _ in range(3):
+        submit(local, "count", "phone")
+    page = look("/dashboard/tasks?tag=phone", viewport=PHONE)
+    state, search = page.locator("#menu-state summary"), page.get_by_label("Search", exact=True)
+    expect(rows(page)).to_have_count(3)
+    expect(search).to_be_visible()
+    expect(state).to_be_hidden()
+    third = rows(page).nth(2).bounding_box()
+    assert third is not None
+    assert third["y"] + third["height"] < PHONE["height"] * 0.75
+    page.get_by_text("Filters", exact=True).click()
+    expect(state).to_be_visible()
+    for name in ("Submitted within", "Order"):
+        assert page.get_by_label(name).evaluate("one => one.scrollWidth <= one.clientWidth")
+    page.get_by_label("Order").select_option("oldest")
+    page.wait_for_url("**sort=oldest**")
+    expect(state).to_be_visible()
+
+
+def test_landmarks_of_a_page_are_unique(look: Open, local: Api) -> None:
+    for _ in range(51):
+        submit(local, "count", "many")
+    axe = (files("axe_playwright_python") / "axe.min.js").read_text()
+    page = look("/")
+    paths = (
+        "/dashboard/tasks",
+        "/",
+        *(f"/dashboard/{name}" for name in ("queues", "workers", "tools", "clients")),
+    )
+    for path in paths:
+        page.goto(path)
+        page.evaluate(axe)
+        found = page.evaluate(
+            "axe.run({ runOnly: ['landmark-unique'] }).then(({ violations }) => violations)"
+        )
+        assert [(path, [node["html"] for node in one["nodes"]]) for one in found] == []
+
+
 @pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible_and_fits_a_phone(look: Open, local: Api, resting: str, scheme: str) -> None:
@@ -285,6 +324,7 @@ def test_it_is_accessible_and_fits_a_phone(look: Open, local: Api, resting: str,
     expect(page.locator("progress").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
+    page.get_by_text("Filters", exact=True).click()
     for width, height in (PHONE.values(), (1280, 900)):
         page.set_viewport_size({"width": width, "height": height})
         row(page, local.get("/tasks", tag="seen")["tasks"][0]["task_id"]).get_by_role("checkbox").check()

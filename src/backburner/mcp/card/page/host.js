@@ -56,8 +56,8 @@ function follow(changed) {
   const root = document.documentElement;
   if (changed.theme === "light" || changed.theme === "dark") root.dataset.theme = changed.theme;
   for (const [name, value] of Object.entries(changed.styles?.variables || {})) {
-    // What would be fetched from somewhere is left out: this page asks nobody but its host.
-    if (VARIABLE.test(name) && typeof value === "string" && !/url\s*\(/i.test(value)) root.style.setProperty(name, value);
+    // The page's own policy keeps a value with an address in it from being fetched.
+    if (VARIABLE.test(name) && typeof value === "string") root.style.setProperty(name, value);
   }
   if (typeof changed.locale === "string") useLocale(changed.locale);
   root.classList.toggle("fullscreen", context.displayMode === "fullscreen");

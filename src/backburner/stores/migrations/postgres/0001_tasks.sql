@@ -159,3 +159,9 @@ CREATE TRIGGER tasks_change_state AFTER UPDATE OF state ON tasks
 -- Signs cursors and artifact links.
 CREATE TABLE store_secret (secret BYTEA NOT NULL);
 INSERT INTO store_secret VALUES (sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea));
+
+-- Names that were used up: one-time links, and sessions that were signed out. Until then each is remembered.
+CREATE TABLE spent_names (
+    name  TEXT NOT NULL PRIMARY KEY,
+    until BIGINT NOT NULL
+);

@@ -159,3 +159,9 @@ END;
 -- Signs cursors and artifact links.
 CREATE TABLE store_secret (secret BLOB NOT NULL);
 INSERT INTO store_secret VALUES (randomblob(32));
+
+-- Names that were used up: one-time links, and sessions that were signed out. Until then each is remembered.
+CREATE TABLE spent_names (
+    name  TEXT NOT NULL PRIMARY KEY,
+    until INTEGER NOT NULL
+) WITHOUT ROWID;

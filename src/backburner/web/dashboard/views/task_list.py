@@ -92,7 +92,8 @@ class TaskList:
         paused = {one.queue for one in self._desk.app.store.paused_queues()}
         states = frozenset(filters.state)
         return {
-            "rows": [_row(task, paused) for task in page["tasks"]],
+            "rows": page["tasks"],
+            "row_of": lambda task: _row(task, paused),
             "older": page["next_cursor"],
             "newer": page["previous_cursor"],
             "chosen": chosen,
