@@ -182,9 +182,9 @@ def test_a_progress_bar_that_a_tool_prints_is_one_line_that_moves(
 
 def test_a_log_is_followed_until_one_scrolls_up(look: Open, local: Api) -> None:
     page = look(at(local.submit("flood", lines=3000)), viewport={"width": 1000, "height": 700})
+    expect(page.locator("#state")).to_have_text("succeeded")  # from now on nothing moves the page
     page.locator("#log").scroll_into_view_if_needed()
     expect(page.locator("#L3000")).to_be_in_viewport()
-    expect(page.locator("#state")).to_have_text("succeeded")  # from now on nothing more comes
     page.locator("#lines").evaluate("lines => lines.scrollBy(0, -1000)")
     expect(page.locator("#log-follow")).to_be_visible()
     page.locator("#log-follow").click()
