@@ -24,6 +24,7 @@ VARYING = (
     (r"the store has .*", "the store has …"),
     (r"version \d+", "version N"),
     (r"\d+ workers", "N workers"),
+    (r"gpu_small .*\n", ""),  # where there is a GPU
 )
 
 
