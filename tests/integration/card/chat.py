@@ -83,6 +83,9 @@ class Chat:
         self.tools = server.tools()
         self.model_calls: list[str] = []
         self.policy = DEFAULT_CSP
+        self.fetched: list[
+            str
+        ] = []  # from elsewhere: a browser also tells of requests that a policy has blocked
         self.page: Page = browser.new_page(**options)
         self.complaints = Complaints(self.page, "http://host.test/", "http://sandbox.test/")
         self.page.route("**/*", self._serve)
@@ -150,7 +153,8 @@ class Chat:
                 assert content["mimeType"] == MEDIA_TYPE
                 headers = {"Content-Security-Policy": self.policy, "Content-Type": "text/html; charset=utf-8"}
                 route.fulfill(body=content["text"], headers=headers)
-            case _:
+            case other:
+                self.fetched.append(other)
                 route.abort()
 
     def _pass_on(self, method: str, params: dict[str, Any]) -> dict[str, Any]:

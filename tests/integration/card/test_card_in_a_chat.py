@@ -203,8 +203,10 @@ def test_the_card_of_a_host_without_a_policy_fetches_nothing(open_chat: OpenChat
     with chat.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
         variables = {"--color-background-primary": value}
         chat.page.evaluate("variables => chat.change({ styles: { variables } })", variables)
-    assert chat.complaints.strangers == []
+    chat.close()
+    assert chat.fetched == []
     chat.complaints.heard.clear()
+    chat.complaints.strangers.clear()
 
 
 def test_a_chat_that_is_opened_again_shows_the_task_as_it_is_and_tells_nothing_twice(
