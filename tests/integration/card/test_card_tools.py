@@ -59,6 +59,7 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
             "asks_first",
             "ask_with_link",
             "hostile",
+            "bar",
             "long_line",
             "large",
         }

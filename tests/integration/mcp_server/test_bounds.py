@@ -207,7 +207,7 @@ async def test_tasks_of_an_earlier_release_with_absurd_numbers_are_shown_and_run
         waited = await peer.tool("wait_for_task", task_id=task_id, timeout_s=60)
         assert waited["state"] == "succeeded"
         with contextlib.closing(sqlite3.connect(guarded.folder / "tasks.db")) as store, store:
-            store.execute("UPDATE tasks SET timeout_at = ?", (2**62,))
+            store.execute("UPDATE tasks SET timeout_at = ?, expires_at = ?", (2**62, 2**62))
         shown = await peer.tool("get_task_status", task_id=task_id)
         assert shown["timeout_at"] == shown["expires_at"] == "9999-12-31T00:00:00.000Z"
         assert len((await peer.tool("list_tasks"))["tasks"]) == 1

@@ -80,6 +80,7 @@ def use(url: str, folder: Path) -> dict[str, str]:
         given = client.submit("add", a=2)
         hand_out(url, given, again_at="1")
         client.store.pause_queue("gpu_small", "ann")
+        client.store.spend("link", for_s=3600)
         client.store.keep_time_out(ClientTimeOut("host", "1", "stdio", 1, 60_000, 60_000))
     return tasks
 

@@ -129,7 +129,7 @@ def test_an_error_in_the_final_result(shared: Pipe, tmp_path: Path) -> None:
 
 def test_the_words_of_the_answer_are_the_documents_first_and_then_say_what_to_do(pipe: Pipe) -> None:
     """The same text stands in `content`, for clients of MCP that know no more than that."""
-    shown_as = {45.0: "45s", 0.7: "0.7s", 61.256: "61.26s", 1_500_000: "1500000s", 0: "0s"}
+    shown_as = {45.0: "45s", 0.7: "1s", 61.256: "61.26s", 1_500_000: "1500000s", 0: "1s"}
     for seconds, shown in shown_as.items():
         handle = pipe.request("tools/call", name="wksm_transform_batch", arguments={"seconds": seconds})
         first, then = (message["text"] for message in handle["messages"])

@@ -90,7 +90,7 @@ def test_a_failed_task_says_what_went_wrong_and_is_tried_again(look: Open, local
     page = look(at(local.finished("fail", reason="<b>broken</b>")))
     error = page.locator("#error")
     expect(error).to_contain_text("tool_error RuntimeError")
-    expect(error.locator(".message")).to_have_text("<b>broken</b>")
+    expect(error.locator(".message")).to_have_text("RuntimeError: <b>broken</b>")
     expect(error.locator("pre")).to_be_hidden()
     error.get_by_text("Traceback", exact=True).click()
     expect(error.locator("pre")).to_contain_text("raise RuntimeError(reason)")

@@ -115,7 +115,7 @@ def test_a_job_that_an_administrator_cancels_cancels_its_task_which_says_so(
         task = on_slurm.end(task_id)
         assert (task.state, task.error and task.error.type) == (State.CANCELLED, "cancelled")
         assert task.error is not None
-        assert task.error.message == f"Slurm job {job} was cancelled in Slurm."
+        assert task.error.message == f"Cancelled: Slurm job {job} was cancelled in Slurm."
     assert on_slurm.trail(runs) == ["submit", "claim", "start", "hand_back", "cancel"]
     assert on_slurm.trail(waits) == ["submit", "cancel"]
 
