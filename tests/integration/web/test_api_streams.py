@@ -143,7 +143,9 @@ def test_open_streams_end_when_their_token_is_revoked(guarded_server: Served) ->
     before = tokens.read_text()
     replace(tokens, f"{before}leaver {hash_token('token-of-leaver')} backburner:read owner=alice\n")
     paths = ("/api/v1/events", "/?live", "/dashboard/tasks?live")
-    with httpx2.Client(base_url=guarded_server.address, headers={"Authorization": bearer}) as http:
+    with httpx2.Client(
+        base_url=guarded_server.address, headers={"Authorization": bearer}, timeout=60
+    ) as http:
         try:
             with contextlib.ExitStack() as stack:
                 streams = [stack.enter_context(http.stream("GET", path)) for path in paths]
