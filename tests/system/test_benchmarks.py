@@ -13,6 +13,7 @@ from benchmarks import report, targets
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_benchmark_beside_peers_runs_and_keeps_what_it_found(tmp_path: Path) -> None:
     contenders = (targets.BARE, targets.SQLITE, targets.POOL)

@@ -123,7 +123,7 @@ def test_a_supervisor_of_a_release_that_knew_no_hand_over_is_let_finish(lab: Lab
     assert trail(lab, detached.task_id) == ["submit", "claim", "start", "succeed"]
 
 
-@pytest.mark.whole(but_first=1)
+@pytest.mark.whole
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["0.0.1", "999.0"])
 def test_a_supervisor_of_an_older_version_hands_over_to_a_server(

@@ -136,7 +136,7 @@ def watching(deployment: Deployment, target: str, gates: Gates, lines: list[str]
             program.kill()
 
 
-@pytest.mark.whole(but_first=1)
+@pytest.mark.whole
 @pytest.mark.parametrize("transport", [pytest.param("stdio", marks=pytest.mark.slow), "http"])
 def test_a_watch_goes_on_in_a_program_that_is_killed_and_restarted(
     deployment: Deployment, gates: Gates, transport: str

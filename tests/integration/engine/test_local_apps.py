@@ -162,6 +162,7 @@ def test_an_app_that_forks_when_it_is_imported_is_imported_once(start_app: Start
     assert [local.run("answer").result for _ in range(5)] == [1] * 5
 
 
+@pytest.mark.whole
 def test_an_app_whose_import_hangs_fails_its_tasks_and_the_next_version_works(
     start_app: StartApp, app_file: Path
 ) -> None:

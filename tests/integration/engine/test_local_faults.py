@@ -399,6 +399,7 @@ def test_a_supervisor_whose_store_was_removed_leaves(start_local: StartLocal, tm
     eventually(lambda: not is_alive(supervisor.pid))
 
 
+@pytest.mark.whole
 def test_a_stopped_runner_is_killed_at_its_time_limit(local: Local) -> None:
     task_id = local.submit("sleep", {"resources": Resources(max_runtime_s=4.0)}, seconds=600)
     local.until_state(task_id, State.RUNNING)

@@ -64,6 +64,7 @@ async def test_a_held_call_that_came_by_a_proxy_is_not_idle(deployment: Deployme
             assert (await peer.call("hold", {"step_s": 4}))["structuredContent"] == {"held": True}
 
 
+@pytest.mark.whole
 async def test_more_clients_than_there_may_be_are_turned_away_and_come_in_when_others_go(
     deployment: Deployment,
 ) -> None:

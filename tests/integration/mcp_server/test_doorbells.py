@@ -109,6 +109,7 @@ async def test_answers_reach_a_tool_and_new_tasks_a_supervisor(
             assert (await peer.poll(await peer.start("slow", {"n": 1})))["status"] == "completed"
 
 
+@pytest.mark.whole
 async def test_deleted_bells_are_made_again_and_ring(guarded: Deployment) -> None:
     bells, gate = guarded.folder / "tasks.db.d" / "wake", guarded.folder / "gate"
     async with connect(guarded.stdio(), "2025", tasks=False) as peer:

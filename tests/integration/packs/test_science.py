@@ -152,6 +152,7 @@ def steps_in_log(bb: Backburner, task_id: str) -> list[list[int]]:
     return [[int(step) for step in re.findall(r"step=([1-9]\d*) ", attempt)] for attempt in attempts]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_sweep_compares_child_tasks(bb: Backburner, slab: str) -> None:
     parameters = {"optimizer": ["BFGS", "FIRE"], "fmax": [0.2, 0.1]}

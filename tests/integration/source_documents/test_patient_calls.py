@@ -55,6 +55,7 @@ def test_a_call_that_fits_the_patience_is_answered_in_the_call(pipe: Pipe) -> No
     assert call(pipe, "analyse")["structuredContent"] == {"result": "analysed"}
 
 
+@pytest.mark.whole
 def test_a_held_call_speaks_up_although_nothing_happens(pipe: Pipe, tmp_path: Path) -> None:
     pipe.initialize("beating")
     call(pipe, "analyse")  # so that a supervisor is at work

@@ -88,6 +88,7 @@ async def test_clients_get_the_storage_s_own_links_where_that_is_set(
             assert (tmp_path / "data.bin").read_bytes() == pattern(1000)
 
 
+@pytest.mark.whole
 def test_what_expires_or_is_forgotten_leaves_no_object(host: MakeHost, moto: MotoServer, bucket: str) -> None:
     one = host("one")
     forgotten = one.call("keep", size=10)["task_id"]
@@ -106,6 +107,7 @@ def own_moto() -> Iterator[MotoServer]:
     server.stop()
 
 
+@pytest.mark.whole
 async def test_a_storage_that_is_away_is_told_and_leaves_nothing_half_there(
     host: MakeHost, own_moto: MotoServer, tmp_path: Path
 ) -> None:
@@ -141,6 +143,7 @@ async def test_a_storage_that_is_away_is_told_and_leaves_nothing_half_there(
     assert len(keys_in(own_moto, "lab")) == 1
 
 
+@pytest.mark.whole
 def test_what_is_wrong_with_a_storage_is_told_with_what_to_do(host: MakeHost, moto: MotoServer) -> None:
     nowhere = host("nowhere", artifacts__url="s3://not-there")
     assert "make the bucket, or set artifacts.url" in nowhere.call("keep_if_possible")["result"]

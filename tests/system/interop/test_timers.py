@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 SERVER = environment.HERE / "ledger_server.py"
 #: The client, and how it reaches the server. Over HTTP the one speaks 2025-11-25, and the other 2026-07-28.
-WAYS = [("mcp_2", "stdio"), ("typescript_1", "http")]
+WAYS = [("mcp_2", "stdio")]
 if WHOLE:  # each is a program that all tests below share
     WAYS = [*((client, "stdio") for client in COMMANDS), ("typescript_1", "http"), ("mcp_2", "http")]
 #: Those who can say that somebody stopped them. Python SDK 1 cannot, nor can anybody over HTTP at 2026-07-28.

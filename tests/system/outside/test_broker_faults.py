@@ -60,6 +60,7 @@ def test_tasks_run_by_their_priority_and_once_however_often_they_are_sent(
         assert [by_id[task_id] for task_id in begun] == [5, 1000, 0, 0, -1, -1000]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
     engine: str, rabbit_server: RabbitServer, tmp_path: Path

@@ -42,7 +42,7 @@ CLIENTS: dict[str, Callable[[], list[str]]] = {
 }
 #: The clients that a framework has in every run: together all of them.
 USUAL = {
-    "mcpserver": ("mcp_1",),
+    "mcpserver": (),
     "fastmcp": ("mcp_2",),
     "lowlevel": (),
 }

@@ -113,6 +113,7 @@ def test_a_job_that_cannot_begin_fails_its_task_which_names_its_log(
     assert any("not_there" in event["message"] for event in logs["events"])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("given", ["lab.py"], indirect=True)
 def test_the_app_is_run_that_the_container_has(local: Local, given: dict[str, str]) -> None:
     Path(given["target"]).write_text(APP)

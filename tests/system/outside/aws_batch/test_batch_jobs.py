@@ -120,6 +120,7 @@ def refusal(client: Client, tmp_path: Path, endpoint: str, **batch: Any) -> str:
     return str(waiting.waits_for)
 
 
+@pytest.mark.whole
 def test_what_batch_does_not_take_waits_and_says_what_to_do(
     client: Client, tmp_path: Path, moto: MotoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

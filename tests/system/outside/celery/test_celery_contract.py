@@ -6,14 +6,12 @@ import pytest
 
 from backburner import Backburner
 from backburner.testing import EngineContract
-from tests.engine_contract import REPRESENTATIVE
 from tests.services import RabbitServer, RedisServer
 from tests.system.outside.broker_workers import broker_app, working
 
 
+@pytest.mark.whole
 class TestCeleryOnRabbit(EngineContract):
-    REPRESENTATIVE = REPRESENTATIVE
-
     @pytest.fixture(scope="class")
     @classmethod
     def app(
