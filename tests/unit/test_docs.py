@@ -63,3 +63,12 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_test_that_the_page_on_security_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (DOCS / "security.md").read_text()))
+    folders = (DOCS.parent / "tests", DOCS.parent / "src" / "backburner" / "testing")
+    sources = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
+    there = {name for text in sources for name in re.findall(r"def (test_\w+)\(", text)}
+    assert len(named) > 30
+    assert named - there == set()
