@@ -89,6 +89,7 @@ def test_a_question_is_a_form_whose_answer_reaches_the_tool(chat: Chat) -> None:
     assert chat.model_calls == ["ask"]
 
 
+@pytest.mark.whole
 def test_a_question_before_the_work_begins_is_asked_on_the_card_too(url: str, open_chat: OpenChat) -> None:
     with connected(url, "2026", token="ann") as server:
         chat = open_chat(server)
@@ -108,6 +109,7 @@ def test_a_link_to_follow_is_opened_by_the_host_and_by_nobody_else(chat: Chat) -
     assert [link["params"] for link in chat.seen("ui/open-link")] == [{"url": "https://elsewhere.test/"}]
 
 
+@pytest.mark.whole
 def test_a_server_that_cannot_be_reached_is_asked_again_and_that_is_said(chat: Chat, ann: Connection) -> None:
     chat.show("relax", {}, ann.call("relax", stop_at=8), refuses=["tools/call"])
     expect(chat.card.locator("#note")).to_have_text("Its state cannot be had now: Denied")
@@ -239,6 +241,7 @@ def test_a_chat_that_is_opened_again_shows_the_task_as_it_is_and_tells_nothing_t
             expect(of_bob.card.get_by_role("button", name="Cancel")).to_be_hidden()
 
 
+@pytest.mark.whole
 def test_a_host_that_waits_for_its_task_itself_has_a_live_card_which_leaves_the_telling_to_it(
     chat: Chat, ann: Connection, tmp_path: Path
 ) -> None:
@@ -260,6 +263,7 @@ def test_a_host_that_waits_for_its_task_itself_has_a_live_card_which_leaves_the_
     assert chat.seen("ui/update-model-context") == []
 
 
+@pytest.mark.whole
 def test_a_host_that_refuses_has_told_nothing_and_a_message_begins_a_turn_if_that_is_set(
     open_chat: OpenChat, deployment: Deployment
 ) -> None:

@@ -144,6 +144,7 @@ async def newest_task(url: str) -> str:
     return task_id
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_a_typed_tool_behind_the_bridge_keeps_what_its_schema_promises(tmp_path: Path) -> None:
     typed = ROOT / "tests" / "system" / "interop" / "typed_server.py"

@@ -61,6 +61,7 @@ def test_where_there_is_no_supervisor_a_task_is_kept_all_the_same(local: Local) 
     assert local.store.get(task_id).state is State.QUEUED
 
 
+@pytest.mark.whole
 def test_tasks_that_are_submitted_while_supervisors_die_are_kept_once(local: Local) -> None:
     with ThreadPoolExecutor(8) as callers:
         submitted = [callers.submit(local.submit, "add", a=number) for number in range(200)]
@@ -72,6 +73,7 @@ def test_tasks_that_are_submitted_while_supervisors_die_are_kept_once(local: Loc
     assert [local.end(task_id).result for task_id in ids] == [{"sum": number + 2} for number in range(200)]
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_supervisor_that_is_stopped_keeps_no_task_from_being_kept_and_run_once(local: Local) -> None:
     local.run("add", a=1)

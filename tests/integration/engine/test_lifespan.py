@@ -78,6 +78,7 @@ async def test_the_lifespan_of_a_runner_that_is_replaced_ends(deployment: Deploy
     assert second["uses"] == 1
 
 
+@pytest.mark.whole
 async def test_a_fresh_runner_has_a_lifespan_of_its_own_each_time(deployment: Deployment) -> None:
     deployment.variables["LIFESPAN_ISOLATION"] = "fresh"
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:
@@ -87,6 +88,7 @@ async def test_a_fresh_runner_has_a_lifespan_of_its_own_each_time(deployment: De
             await until(lambda pid=pid: f"end {pid}" in diary(deployment))  # type: ignore[misc]
 
 
+@pytest.mark.whole
 async def test_a_spawned_runner_has_one_lifespan_too(deployment: Deployment) -> None:
     deployment.variables["LIFESPAN_ISOLATION"] = "spawn"
     async with connect(deployment.stdio(), "2025", tasks=False) as peer:

@@ -93,6 +93,7 @@ def test_a_changed_module_of_the_app_is_picked_up(start_app: StartApp, app_file:
     eventually(succeeds_with(local, 2))
 
 
+@pytest.mark.whole
 def test_a_task_under_way_is_not_disturbed_by_a_change(
     start_app: StartApp, app_file: Path, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_an_app_that_does_not_load_fails_its_task_and_the_next_version_works(
     eventually(succeeds_with(local, 1))
 
 
+@pytest.mark.whole
 def test_an_app_that_takes_its_process_down_is_tried_a_few_times_and_given_up(
     start_app: StartApp, app_file: Path
 ) -> None:

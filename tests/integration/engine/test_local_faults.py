@@ -175,6 +175,7 @@ def test_orphans_of_a_killed_supervisor_end_without_anybody_s_help(local: Local)
     eventually(lambda: not [process for process in family if is_alive(process.pid)])
 
 
+@pytest.mark.whole
 def test_servers_that_start_at_the_same_moment_share_one_supervisor(
     start_local: StartLocal, tmp_path: Path
 ) -> None:
@@ -322,6 +323,7 @@ def test_a_task_that_waits_for_its_retry_keeps_the_supervisor(start_local: Start
     assert (task.state, task.attempt) == (State.SUCCEEDED, 3)
 
 
+@pytest.mark.whole
 def test_tasks_go_on_while_the_store_is_away_for_less_than_the_grace_time(
     postgres_server: PostgresServer, start_local: StartLocal, tmp_path: Path
 ) -> None:
@@ -435,6 +437,7 @@ def test_a_runner_that_takes_nothing_in_stops_nobody_else(local: Local) -> None:
     assert local.run("pid", one_worker).result == runner.pid
 
 
+@pytest.mark.whole
 def test_a_cancel_that_overtakes_the_start_of_its_task_is_heard_by_its_question(
     start_local: StartLocal,
 ) -> None:

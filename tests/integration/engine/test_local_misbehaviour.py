@@ -159,6 +159,7 @@ def test_a_runner_cannot_speak_for_another_task(local: Local) -> None:
 # -- what no store can keep
 
 
+@pytest.mark.whole(but_first=5)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -99,6 +99,7 @@ def test_a_task_that_waits_outside_can_be_cancelled(start_local: StartLocal) -> 
     assert eventually(lambda: len(local.runners()) <= 1)
 
 
+@pytest.mark.whole
 def test_a_task_that_waits_outside_keeps_to_its_time_limit(start_local: StartLocal) -> None:
     local = start(start_local, workers=1)
     task_id = local.submit("ask_name", options={"resources": Resources(max_runtime_s=5.0)})

@@ -131,6 +131,7 @@ def test_an_import_that_hangs_in_its_runner_fails_the_task(start: Start, tmp_pat
     assert "import_timeout_s" in task.error.message
 
 
+@pytest.mark.whole
 def test_a_spawned_runner_that_imports_slowly_is_waited_for_and_can_be_cancelled(
     start: Start, tmp_path: Path
 ) -> None:

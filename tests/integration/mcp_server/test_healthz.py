@@ -180,6 +180,7 @@ async def test_a_supervisor_whose_writes_are_refused_is_noticed(well: Served) ->
         await becomes(server, 200, "ok\n")
 
 
+@pytest.mark.whole
 async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_work(
     deployment: Deployment,
 ) -> None:

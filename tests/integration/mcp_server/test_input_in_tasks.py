@@ -113,6 +113,7 @@ async def test_a_tool_that_asks_for_nothing_is_called_again_and_not_for_ever(ser
         assert "10 times" in text_of(given_up["result"])
 
 
+@pytest.mark.whole(but_first=3)
 @pytest.mark.parametrize("era", ["2025", "2026"])
 @pytest.mark.parametrize("server", [*ATTACHED, OVER_STDIO], indirect=True)
 async def test_a_client_without_tasks_is_asked_in_its_call(server: Any, era: str) -> None:
@@ -130,6 +131,7 @@ async def test_a_client_of_2025_is_asked_while_it_waits_for_its_task(server: Any
         assert text_of(first) == "Ada"
 
 
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("server", ["own", *ATTACHED, OVER_STDIO], indirect=True)
 async def test_a_question_that_comes_when_the_client_is_gone_waits_for_the_next_one(
     server: Any, tmp_path: Path
@@ -143,6 +145,7 @@ async def test_a_question_that_comes_when_the_client_is_gone_waits_for_the_next_
         assert text_of((await second.poll(task_id))["result"]) == "Ada"
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("server", [*ATTACHED, OVER_STDIO], indirect=True)
 async def test_the_answers_to_first_questions_are_there_when_an_attached_tool_begins(server: Any) -> None:
     async with connect(server, "2026") as peer:

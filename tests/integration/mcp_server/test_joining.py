@@ -136,6 +136,7 @@ async def test_what_one_owner_left_behind_no_other_owner_joins(
             assert (JOINED in hers["_meta"], ledger.runs("hers")) == (True, 2)
 
 
+@pytest.mark.whole
 async def test_a_call_whose_http_connection_was_closed_goes_on_and_is_joined(
     deployment: Deployment, ledger: Ledger
 ) -> None:
@@ -179,6 +180,7 @@ async def test_the_call_of_a_killed_server_is_joined_when_nobody_renews_it(
     assert JOINED in again["_meta"]
 
 
+@pytest.mark.whole
 async def test_explicit_tasks_are_joined_once_their_client_is_not_heard_of(
     deployment: Deployment, ledger: Ledger
 ) -> None:

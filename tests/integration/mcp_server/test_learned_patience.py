@@ -69,6 +69,7 @@ async def learned_by(deployment: Deployment) -> None:
         await until(store.time_outs)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 async def test_after_one_time_out_calls_are_answered_before_the_limit_in_every_process_until_it_is_reset(
     deployment: Deployment,

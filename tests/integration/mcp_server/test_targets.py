@@ -69,7 +69,7 @@ async def doubled(deployment: Deployment, *command: str, cwd: Path) -> Any:
     return result.content[0].text
 
 
-@pytest.mark.whole(but_first=3)
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize(
     ("command", "server"),
     [
@@ -237,7 +237,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.whole(but_first=3)
+@pytest.mark.whole(but_first=2)
 @pytest.mark.parametrize("case", REFUSED)
 def test_an_app_that_no_other_process_would_find_is_refused_before_it_serves(
     deployment: Deployment, tmp_path: Path, case: str

@@ -30,6 +30,7 @@ async def meeting(peer: Peer, folder: Path, guests: int) -> list[str]:
     return [task["status"] for task in await asyncio.gather(*map(peer.poll, tasks))]
 
 
+@pytest.mark.whole
 async def test_fifty_tools_that_wait_for_each_other_run_together_by_default(tmp_path: Path) -> None:
     with deploy(tmp_path) as deployment:
         async with connect(deployment.stdio(), "2026") as peer:

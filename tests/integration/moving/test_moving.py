@@ -258,6 +258,7 @@ def until_it_waits(process: subprocess.Popen[str]) -> None:
     raise AssertionError("it ended before that")
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_copy_that_is_interrupted_leaves_no_task_and_can_be_begun_again(
     tmp_path: Path, postgres_database: str, number: signal.Signals

@@ -113,6 +113,7 @@ async def test_what_became_of_tasks_is_counted_by_tool_and_queue(address: str) -
     assert counted("backburner_task_run_seconds_bucket", "work", "cpu_small", le="0.25") == 0
 
 
+@pytest.mark.whole
 async def test_two_servers_say_the_same_of_a_store_and_counters_never_go_down(
     deployment: Deployment, address: str
 ) -> None:
@@ -159,6 +160,7 @@ async def test_calls_that_join_another_s_task_are_counted(address: str, tmp_path
     assert (await scrape(address))(name) - before == len(peers) - 1
 
 
+@pytest.mark.whole
 async def test_notifications_that_a_client_does_not_take_are_counted(address: str) -> None:
     name = "backburner_notifications_dropped_total"
     before = (await scrape(address))(name)

@@ -88,6 +88,7 @@ def test_the_validation_checklist(deployment: Deployment, tmp_path: Path) -> Non
         assert [message for message in pipe.heard if "method" in message] == []
 
 
+@pytest.mark.whole
 def test_switching_sessions_does_not_stop_completion(deployment: Deployment, tmp_path: Path) -> None:
     """Item 5 of the checklist: nobody is connected when the task ends, and the line is written at once."""
     flag = tmp_path / "go on"
@@ -105,6 +106,7 @@ def test_switching_sessions_does_not_stop_completion(deployment: Deployment, tmp
     assert [line["requestId"] for line in lines(tmp_path)] == ["host-task-2"]
 
 
+@pytest.mark.whole
 def test_a_start_writes_what_a_killed_host_could_not(deployment: Deployment, tmp_path: Path) -> None:
     """Everything was killed between the end of the task and its line: the next server writes it, once."""
     state, flag = tmp_path / "state", tmp_path / "go on"

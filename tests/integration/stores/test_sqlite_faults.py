@@ -217,6 +217,7 @@ def test_a_process_without_descriptors_can_use_its_store_and_is_told_why_it_open
 # -- a file that another program holds
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_store_locked_by_another_program_is_a_clear_error_and_can_still_be_read(
     store: Store, tmp_path: Path

@@ -55,6 +55,7 @@ def families(host: Host) -> list[psutil.Process]:
     return [one for runner in host.runners() for one in [runner, *runner.children(recursive=True)]]
 
 
+@pytest.mark.whole
 def test_the_tasks_of_a_host_that_is_cut_off_go_on_at_the_other_and_it_works_again_when_it_is_joined(
     hosts: Hosts, start: Callable[[Host], None], client: Client, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 import httpx2
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests import services
@@ -29,6 +30,7 @@ def test_a_page_moves_while_one_looks_and_keeps_the_focus(look: Open, local: Api
     expect(cell).not_to_contain_text("Paused")
 
 
+@pytest.mark.whole
 def test_a_page_waits_for_a_server_that_is_away_and_goes_on_with_the_next(
     browser: Browser, tmp_path: Path
 ) -> None:

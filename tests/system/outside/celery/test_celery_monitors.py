@@ -102,6 +102,7 @@ def _revoked(celery: Celery) -> list[object]:
     return list((celery.control.inspect(timeout=0.5).revoked() or {}).values())
 
 
+@pytest.mark.whole
 def test_an_engine_whose_library_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
     for engine in ("celery", "dramatiq"):
         code = f"import sys; sys.modules['{engine}'] = None\n"
