@@ -173,17 +173,17 @@ def test_the_card_follows_the_theme_the_colours_and_the_size_of_its_host(chat: C
     chat.call("relax", stop_at=3, go_on=True)
     expect(chat.card.locator("#state")).to_have_text("Succeeded")
     frame = view(chat)
-    back = "getComputedStyle(document.body).backgroundColor"
-    assert frame.evaluate(back) == "rgb(255, 255, 255)"
+    body = chat.card.locator("body")
+    expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
     chat.page.evaluate("chat.change({ theme: 'dark' })")
-    frame.wait_for_function(f"{back} === 'rgb(31, 31, 30)'")
+    expect(body).to_have_css("background-color", "rgb(31, 31, 30)")
     variables = {
         "--color-background-primary": "light-dark(#fff, #102030)",
         "--color-text-primary": "url(http://elsewhere.test/)",
         "display": "none",
     }
     chat.page.evaluate("variables => chat.change({ styles: { variables } })", variables)
-    frame.wait_for_function(f"{back} === 'rgb(16, 32, 48)'")
+    expect(body).to_have_css("background-color", "rgb(16, 32, 48)")
     assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
     def fits() -> bool:
