@@ -163,10 +163,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
+@pytest.mark.whole
 def test_pruning_works_on_a_disk_that_is_nearly_full(small_disk: Path) -> None:
     path, filler = small_disk / "tasks.db", small_disk / "filler"
     with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
-        filler.write_bytes(bytes(1_000_000))
+        filler.write_bytes(bytes(200_000))
         with pytest.raises(StoreFull):
             log_without_end(store)
         filler.unlink()

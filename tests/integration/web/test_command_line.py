@@ -266,7 +266,7 @@ def test_tasks_are_submitted_as_on_the_machine(run: Run, told: Callable[..., Any
     other = run("submit", "count", "n=3", "--idempotency-key", "once")
     assert (other.returncode, "idempotency" in other.stderr) == (2, True)
     for bad, code, said in (
-        (("nothing",), 2, "There is no slow tool named 'nothing'. Known ones: ask, "),
+        (("nothing",), 2, "named 'nothing'. Known ones: ask, ask_anything, ask_so, bar, count"),
         (("count", "n=many"), 2, "n"),
         (("count", "--queue", "none"), 2, "no queue named 'none'"),
         (("count", "--owner", "bob"), 2, "belongs to the owner of the token"),
