@@ -10,7 +10,7 @@ VERSIONS := 3.12 3.13
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-whole soak test-versions test-version check services bench bench-fast demo clean
+.PHONY: help test test-fast test-whole soak test-versions test-version check services bench bench-fast docs demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -76,17 +76,22 @@ services: $(READY) ## Install what the tests use: services, when root and absent
 	fi
 	@$(BIN)/python -m tests.system.interop.environment
 
-bench: services ## Run the benchmarks, beside what others offer (docs/performance.md)
+bench: services ## Run the benchmarks, beside what others offer (benchmarks/README.md)
 	$(BIN)/python -m benchmarks
 
 bench-fast: services ## Run those beside others, with fewer tasks: two minutes
 	BENCHMARK_TASKS=300 BENCHMARK_ROUNDS=1 $(BIN)/python -m benchmarks peers over_mcp
 
+docs: ## Build the documentation site in site/; broken links fail
+	@test -d .venv-docs || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs-material>=9.7,<10' 'mkdocs-llmstxt>=0.4'
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+
 demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo
 
 clean: ## Remove the virtual environments, builds and caches
-	rm -rf .venv .venv-* .interop dist build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .interop dist build site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml

@@ -20,13 +20,13 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from backburner.clock import SystemClock
-from backburner.lifecycle import TERMINAL
-from backburner.reports import Logged, Started, Succeeded
-from backburner.store import Store, TaskQuery
-from backburner.stores import open_store
-from backburner.task import LogLine
-from backburner.testing.store.base import new_task
+from backburner.core.lifecycle import TERMINAL
+from backburner.core.reports import Logged, Started, Succeeded
+from backburner.core.task import LogLine
+from backburner.core.times import SystemClock
+from backburner.store import open_store
+from backburner.store.protocol import Store, TaskQuery
+from tests.contracts.store.base import new_task
 
 MEGABYTES = int(os.environ.get("BENCHMARK_LOG_MB", "1000"))
 #: What a supervisor reports at once, of a tool that writes as fast as it can.

@@ -20,8 +20,8 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from backburner.stores import open_store
-from backburner.times import iso
+from backburner.core.times import iso
+from backburner.store import open_store
 from backburner.web.dashboard.sessions import one_time_link
 
 from .scale import fill
@@ -190,5 +190,5 @@ def served(folder: Path, url: str) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(20)
-        stop = [*command, "stop", "-t", "app.py"]
+        stop = [*command, "supervisor", "stop", "-t", "app.py"]
         subprocess.run(stop, cwd=folder, env=environment, capture_output=True, check=True)

@@ -45,7 +45,12 @@ SHOWN_IN_SHORT = (
     targets.FASTMCP_TASKS,
 )
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "performance.md", ROOT / "docs" / "waiting.md", ROOT / "README.md")
+PAGES = (
+    ROOT / "docs" / "explanation" / "performance.md",
+    ROOT / "docs" / "explanation" / "clients.md",
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "README.md",
+)
 KEPT = ROOT / "benchmarks" / "results"
 _KEPT_AS = ("before", "after", "agents", "held", "engines")
 BEGIN, END = "<!-- {} -->\n", "<!-- /{} -->"

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from backburner.config import Queue, Settings
-from backburner.reports import Started, Succeeded
-from backburner.service import TaskService
-from backburner.stores import open_store
-from backburner.tools import Registry, ToolSpec
+from backburner.core.reports import Started, Succeeded
+from backburner.service.tasks import TaskService
+from backburner.settings import Queue, Settings
+from backburner.store import open_store
+from backburner.tools.spec import Registry, ToolSpec
 
 from .report import Results
 from .targets import GROWTH, STORE
@@ -44,7 +44,7 @@ QUEUE = "cpu_standard"
 FILL = [
     """INSERT INTO tasks (
            task_id, owner, tool_name, target, inputs_json, inputs_hash, inputs_bytes, queue, priority, share,
-           tags_json, resources_json, retry_json, meta_json, submitted_at, updated_at, started_at,
+           tags_json, resources_json, retry_json, extra_json, submitted_at, updated_at, started_at,
            completed_at, expires_at, state, attempt, max_attempts, worker_id, result_json)
        SELECT {task_id}, 'local', CASE n % 4 WHEN 0 THEN 'rare' ELSE 'common' END, '', '{"n": 1}', 'hash', 8,
            '{queue}', 0, '', '["project:x"]', '{}', '{"max_attempts": 1, "on": []}', '{}',
@@ -53,7 +53,7 @@ FILL = [
        FROM {finished}""",
     """INSERT INTO tasks (
            task_id, owner, tool_name, target, inputs_json, inputs_hash, inputs_bytes, queue, priority, share,
-           tags_json, resources_json, retry_json, meta_json, submitted_at, updated_at, expires_at, state,
+           tags_json, resources_json, retry_json, extra_json, submitted_at, updated_at, expires_at, state,
            max_attempts)
        SELECT {task_id}, 'local', 'common', '', '{"n": 1}', 'hash', 8, '{queue}', 0, '', '[]', '{}',
            '{"max_attempts": 1, "on": []}', '{}', 1700000000000 + n, 1700000000000 + n, 1900000000000 + n,

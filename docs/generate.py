@@ -1,12 +1,12 @@
-"""Writes the pages that come from the code. Run it after changing settings, errors, verbs or modules.
+"""Writes the generated pages of docs/reference. Run it after changing settings, errors or commands.
 
 python docs/generate.py
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
+import importlib
 import inspect
 import json
 from collections.abc import Iterator
@@ -15,18 +15,15 @@ from typing import Any
 
 import typer.main
 
-from backburner import client_errors, errors
+from backburner import errors
 from backburner.cli import app
-from backburner.cli.exits import MEANINGS
-from backburner.cli.verb import PANEL, examples_of
-from backburner.config import Settings, groups_of, variable
-from backburner.config.old_spellings import MOVED
+from backburner.cli.command import MEANINGS, PANEL, examples_of
+from backburner.settings import Settings, groups_of, variable
+from backburner.tools.spec import OPTION_NAMES
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parent / "src" / "backburner"
-#: Examples, and what is for tests: only the folders themselves are in the list of modules.
-NOT_LISTED = ("packs", "testing")
-MODULES_BEGIN, MODULES_END = "<!-- modules -->", "<!-- /modules -->"
+#: The packages whose exported names are the public API.
+PUBLIC = ("backburner", "backburner.client", "backburner.testing")
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 SETTINGS = """\
@@ -34,7 +31,7 @@ SETTINGS = """\
 
 Each setting is taken from the first place that has it:
 
-1. an argument of `Backburner(…)`: a group is a mapping, or its record from `backburner.config`, which is
+1. an argument of `Backburner(…)`: a group is a mapping, or its record from `backburner.settings`, which is
    taken whole
 
    ```py
@@ -48,7 +45,7 @@ Each setting is taken from the first place that has it:
    export BACKBURNER_HTTP__ALLOWED_HOSTS='["lab.example"]'
    ```
 
-   A name that is nearly one of these is refused; `backburner doctor` lists others that nobody reads.
+   A name that is nearly one of these is refused; `backburner doctor` lists unknown ones.
 
 3. the file `backburner.toml`, or the one that `BACKBURNER_CONFIG` names and that must be there: a group is a
    table
@@ -69,8 +66,9 @@ Settings whose names end in `_s` are times: seconds, or text such as `30s`, `5m`
 
 A queue is a resource class: a number of workers on this host, and a cap on how many tasks may wait
 in it. There are `cpu_small` and `cpu_standard` (a worker for each CPU, and at least two), `cpu_heavy` and
-`gpu_small` (one each; on a host without a GPU, `gpu_small` has none) and `io` (64, for
-[tools that wait](tools.md#tools-that-wait)); what you give is put over them. In `backburner.toml`:
+`gpu_small` (one each; on a host without a GPU, `gpu_small` has none) and `io` (64, for tools that wait; see
+[limits and queues](../guides/limits-and-queues.md#queues)). Your settings override these. In
+`backburner.toml`:
 
 ```toml
 [queues.cpu_heavy]
@@ -88,17 +86,6 @@ export BACKBURNER_QUEUES='{{"cpu_heavy": {{"workers": 2, "max_length": 500}}}}'
 one. If you set `default_queue`, or name queues and `io` is not among them, or give workers users by numbers
 (`isolation.users`), you have counted without 64 tasks at a time: then both kinds have `default_queue`.
 `async_queue = "io"` says otherwise.
-
-## Old spellings
-
-Settings had no groups before. Their flat names work for one release more, each with a `FutureWarning` that
-says the new one: as an argument, as a key of the file, and in the environment as `BACKBURNER_` and the name
-in capitals. So do `"on"` and `"off"` for booleans, text with commas for `allowed_hosts`, and `name=time, …`
-for `client_patience`. Where a place has both spellings of a setting, the new one counts.
-
-| old | new |
-|---|---|
-{moved}
 """
 
 ERRORS = """\
@@ -121,33 +108,34 @@ A task that did not succeed has an `error` with a `type`:
 """
 
 CLI = """\
-# The command line
+# Command line
 
-`backburner --help` lists the verbs, and `backburner VERB --help` shows one with its options and examples.
-`backburner --install-completion` teaches your shell to complete verbs, options, task ids and tool names.
+`backburner --help` lists the commands, and `backburner COMMAND --help` shows the options and examples of
+one. `backburner --install-completion` adds completion of commands, options, task ids and tool names to your
+shell.
 
-## Where to look
+## Common options
 
-Every verb that works with tasks takes these:
+Commands that work with tasks have these options:
 
 | option | meaning |
 |---|---|
 {common}
 
-A task is named by its id, or by how its id begins if no other begins so, with `tsk_` or without. An owner is
-named as tokens name it, such as `alice`; without `--owner` it is `local`, who is everybody without a token.
+A task is named by its id or a unique prefix of it, with or without `tsk_`. An owner is named as in tokens,
+such as `alice`; the default `local` is every caller without a token.
 
-So `export BACKBURNER_TARGET=lab.py`, or a `backburner.toml` with `target = "lab.py"`, saves the typing.
-With a store alone every verb works that needs no tools; `submit`, `call`, `tools`, `serve` and `worker` need
-the app. With `--server` a verb works from another machine, through [the API](api.md), in the same words and
-with the same exit codes; those that look after the machine itself, as `serve`, `worker` and `doctor`, refuse.
+`export BACKBURNER_TARGET=lab.py`, or `target = "lab.py"` in `backburner.toml`, saves typing `-t`. `call`,
+`tools`, `serve` and `worker` need the app; a store is enough for the other commands. With `--server`, a
+command uses [the API](api.md) of a remote server, with the same output and exit codes. Commands that manage
+the machine itself, such as `serve`, `worker` and `doctor`, refuse it.
 
 ## Output
 
-What you asked for goes to stdout, everything else to stderr. Colours are used on a terminal only, and never
-when `NO_COLOR` is set. Control characters in what tools write are made visible, so that no log or result can
-do anything to your terminal. With `--json`, stdout is JSON whose keys are those of the records (times are
-ISO 8601), and an error is `{{"error": {{"code", "message", "details"}}}}` on stderr.
+The requested output goes to stdout, messages go to stderr. Colours are used on a terminal only, and never
+when `NO_COLOR` is set. Control characters in logs and results are escaped, so that they cannot affect your
+terminal. `--json` writes the records as JSON, with times in ISO 8601; an error is
+`{{"error": {{"code", "message", "details"}}}}` on stderr.
 
 ## Exit codes
 
@@ -155,10 +143,41 @@ ISO 8601), and an error is `{{"error": {{"code", "message", "details"}}}}` on st
 |---|---|
 {codes}
 
-## Verbs
+## Commands
 
-{verbs}
+{commands}
 """
+
+TOOL_OPTIONS = {
+    "task": '`"optional"` (default), `"required"` (clients that speak tasks) or `"never"`.',
+    "queue": "The queue. Default: `io` for `async def` tools, else `default_queue`.",
+    "timeout": 'The time limit of an attempt: seconds, or text such as `"4h"`. Then the tool is killed.',
+    "ttl": "How long the task is kept after its end. Default: `retention.ttl_s`.",
+    "retries": "A number of retries after any failure, or a `Retry`. Default: lost workers, three tries.",
+    "estimate": "Expected seconds, or a function of the inputs. Corrected by experience.",
+    "answer": 'For clients without tasks: `"auto"`, `"hold"` or `"handle"`. Default: `mcp.answer`.',
+    "join": 'Which earlier equal call a call joins: `"given-up"` (default), `"always"` or `"never"`.',
+    "on_cancel": 'Effect of cancelling a held call: `"cancel"` or `"detach"`. Default: `mcp.on_cancel`.',
+    "isolation": '`"warm"` (default), `"fresh"` (one process per task) or `"spawn"` (imports the app).',
+    "cpu": "CPU time limit in cores.",
+    "memory_mb": "Memory limit. Callers may ask for less.",
+    "scratch_mb": "Disk limit of the attempt's folder and artifacts.",
+    "max_running": "How many tasks of this tool run at a time.",
+    "max_starts_per_minute": "How many tasks of this tool start per minute.",
+    "concurrency_key": "A function of the inputs; tasks with one key share `max_running_per_key`.",
+    "max_running_per_key": "How many tasks with the same key run at a time. Default: 1.",
+    "ask_first": "Questions before the start: `{key: (message, schema)}`. Answers: `ctx.answers`.",
+    "asks": '`"client"` (default) or `"anyone"`: who may answer questions.',
+    "requires_task_id": "Refuse calls without `_meta.taskId`.",
+    "suggest": "Completion values: `{argument: function(typed, arguments, context)}`.",
+    "card": "Whether calls are shown on a task card. Default: `True`.",
+    "output_schema": "A JSON schema of the result.",
+    "secrets": "Names of inputs that are never shown.",
+    "title": "A name for people.",
+    "name": "The tool's name. Default: the function's.",
+    "description": "The description for models. Default: the docstring.",
+    "idempotent": "Sets the standard annotation `idempotentHint`.",
+}
 
 TASK_ERRORS = {
     "tool_error": "The tool raised; `exception` is the class and `details` the traceback.",
@@ -185,8 +204,7 @@ def row(*cells: str) -> str:
 
 
 def settings_page() -> str:
-    moved = [row(f"`{old}`", f"`{path}`") for old, path in MOVED.items()]
-    return SETTINGS.format(groups="\n\n".join(_groups(Settings, "")), moved="\n".join(moved))
+    return SETTINGS.format(groups="\n\n".join(_groups(Settings, "")))
 
 
 def _groups(record: type, path: str) -> Iterator[str]:
@@ -222,7 +240,7 @@ def _default(entry: Any) -> str:
 def errors_page() -> str:
     kinds = {
         kind
-        for module in (errors, client_errors)
+        for module in (errors,)
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, errors.BackburnerError)
     }
@@ -235,7 +253,7 @@ def cli_page() -> str:
     root: Any = typer.main.get_command(app)
     common: list[Any] = []
     sections = []
-    for words, command in _verbs("backburner", root):
+    for words, command in _commands("backburner", root):
         hidden = {one.name for one in command.params if getattr(one, "hidden", False)}
         parameters = [one for one in command.params if one.name not in {"help", *hidden}]
         shared = [one for one in parameters if getattr(one, "rich_help_panel", None) == PANEL]
@@ -247,13 +265,15 @@ def cli_page() -> str:
         sections.append("\n".join([f"### `{words}`", "", text, "", *table, *shown]))
     codes = [row(str(code.value), meaning) for code, meaning in MEANINGS.items()]
     rows = [row(_parameter(one), one.help) for one in common]
-    return CLI.format(common="\n".join(rows), codes="\n".join(codes), verbs="\n".join(sections).rstrip("\n"))
+    return CLI.format(
+        common="\n".join(rows), codes="\n".join(codes), commands="\n".join(sections).rstrip("\n")
+    )
 
 
-def _verbs(words: str, group: Any) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
+def _commands(words: str, group: Any) -> Iterator[tuple[str, Any]]:
+    for name, command in sorted(group.commands.items()):
         if hasattr(command, "commands"):
-            yield from _verbs(f"{words} {name}", command)
+            yield from _commands(f"{words} {name}", command)
         else:
             yield f"{words} {name}", command
 
@@ -266,37 +286,51 @@ def _parameter(parameter: Any) -> str:
     return f"`{', '.join(parameter.opts)}{value}`"
 
 
-def architecture_page() -> str:
-    """The page as it is, with the list of modules made anew."""
-    page = (HERE / "architecture.md").read_text()
-    before, _, rest = page.partition(MODULES_BEGIN)
-    _, _, after = rest.partition(MODULES_END)
-    return f"{before}{MODULES_BEGIN}\n{module_list()}\n{MODULES_END}{after}"
+def tool_options_page() -> str:
+    if missing := set(OPTION_NAMES) ^ set(TOOL_OPTIONS):
+        raise SystemExit(f"TOOL_OPTIONS does not fit the options of tools: {sorted(missing)}")
+    sections = [f"## `{name}`\n\n{TOOL_OPTIONS[name]}" for name in TOOL_OPTIONS]
+    intro = (
+        "Options of `@bb.tool(…)`, and of `Backburner.attach(…, slow={pattern: {option: value}})`."
+        " `name` and `output_schema` are for `@bb.tool` only."
+    )
+    return "\n\n".join(["# Tool options", intro, *sections]) + "\n"
 
 
-def module_list() -> str:
-    """A table for each folder of the source: its modules, and the first sentence of each."""
-    folders: dict[str, list[str]] = {}
-    for path in sorted(
-        SOURCE.rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path)
-    ):
-        place = path.relative_to(SOURCE)
-        if place.parts[0] in NOT_LISTED and len(place.parts) > 2:
-            continue
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
-        first = " ".join(text.partition("\n\n")[0].split())
-        if first:
-            folder = "" if place.parent == Path() else f"{place.parent}/"
-            folders.setdefault(folder, []).append(row(f"`{folder}{path.name}`", first))
-    return "\n".join("\n".join(["", "| | |", "|---|---|", *rows]) for rows in folders.values()).strip()
+def python_api_page() -> str:
+    parts = ["# Python API", "These names are public. Everything else is internal and may change."]
+    for module in PUBLIC:
+        package = importlib.import_module(module)
+        parts.append(f"## `{module}`")
+        parts += [_member(name, getattr(package, name)) for name in sorted(package.__all__)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _member(name: str, value: Any) -> str:
+    text = [f"### `{name}`", inspect.getdoc(value) or ""]
+    if inspect.isclass(value) and not issubclass(value, BaseException):
+        rows = [
+            row(f"`{member}`", (inspect.getdoc(getattr(value, member)) or "").partition("\n\n")[0])
+            for member in vars(value)
+            if not member.startswith("_")
+            and (callable(getattr(value, member)) or isinstance(vars(value)[member], property))
+        ]
+        if rows:
+            text.append("\n".join(["| | |", "|---|---|", *rows]))
+    return "\n\n".join(filter(None, text))
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each generated page."""
+    return {
+        "settings": settings_page(),
+        "errors": errors_page(),
+        "commands": cli_page(),
+        "tool-options": tool_options_page(),
+        "python-api": python_api_page(),
+    }
 
 
 if __name__ == "__main__":
-    pages = {
-        "settings": settings_page(),
-        "errors": errors_page(),
-        "cli": cli_page(),
-        "architecture": architecture_page(),
-    }
-    for name, page in pages.items():
-        (HERE / f"{name}.md").write_text(page)
+    for name, page in pages().items():
+        (HERE / "reference" / f"{name}.md").write_text(page)

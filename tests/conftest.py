@@ -16,7 +16,7 @@ import hypothesis
 import psutil
 import pytest
 
-from backburner.engines.local import linux
+from backburner.engines.local.processes import linux
 from tests import services, warm
 from tests.whole import left_out
 
@@ -25,6 +25,8 @@ from tests.whole import left_out
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
+pytest.register_assert_rewrite("tests.contracts")
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)

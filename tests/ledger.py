@@ -18,8 +18,8 @@ from typing import Any
 
 import psutil
 
-from backburner.lifecycle import TERMINAL, State
-from backburner.testing.engine.base import Work, eventually, is_alive
+from backburner.core.lifecycle import TERMINAL, State
+from tests.contracts.engine.base import Work, eventually, is_alive
 from tests.whole import WHOLE
 
 Fault = Callable[[], object]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def serve_as_told(app: Backburner) -> None:
     match sys.argv[1:]:
         case ["http", port]:
-            from backburner.mcp.serving.run import run_http
+            from backburner.mcp.transport.run import run_http
 
             run_http(app, "127.0.0.1", int(port), log_level="critical")
         case _:

@@ -12,7 +12,7 @@ from typing import Any
 
 import mcp_types as types
 
-from backburner.mcp.dialects.task_id.host_poller import AsyncTask, HostPoller
+from backburner.mcp.dialects.task_id.client import AsyncTask, HostPoller
 
 from .connections import Connection, Refused, Request
 from .hosts import Host

@@ -18,8 +18,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from backburner.store import Store
-from backburner.stores import open_store
+from backburner.store import open_store
+from backburner.store.protocol import Store
 
 from ..agents.connections import MODERN, Http
 from ..over_mcp import served

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from backburner import Backburner
-from backburner.tools import ToolSpec
+from backburner.tools.spec import ToolSpec
 
 STORE = "BENCHMARK_STORE"
 
@@ -33,6 +33,6 @@ async def take_long(number: int) -> str:
 
 
 if __name__ == "__main__":
-    from backburner.mcp.serving.run import run_http
+    from backburner.mcp.transport.run import run_http
 
     run_http(bb, "127.0.0.1", int(sys.argv[1]), log_level="error")

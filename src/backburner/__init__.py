@@ -9,26 +9,27 @@ from .version import VERSION
 
 if TYPE_CHECKING:
     from .app import Backburner as Backburner
-    from .config import Queue as Queue
-    from .config import Settings as Settings
-    from .context import TaskContext as TaskContext
+    from .core.lifecycle import State as State
+    from .core.retry import Retry as Retry
+    from .core.task import Answer as Answer
+    from .core.task import Artifact as Artifact
+    from .core.task import Progress as Progress
+    from .core.task import Resources as Resources
+    from .core.task import Task as Task
+    from .core.task import TaskError as TaskError
     from .errors import BackburnerError as BackburnerError
     from .errors import LeaseLost as LeaseLost
     from .errors import ProtocolError as ProtocolError
     from .errors import TaskCancelled as TaskCancelled
-    from .lifecycle import State as State
-    from .mcp_result import MCPResult as MCPResult
-    from .retry import Retry as Retry
-    from .service import TaskService as TaskService
-    from .service import TaskStatus as TaskStatus
-    from .stores import open_store as open_store
-    from .task import Answer as Answer
-    from .task import Artifact as Artifact
-    from .task import Progress as Progress
-    from .task import Resources as Resources
-    from .task import Task as Task
-    from .task import TaskError as TaskError
-    from .tools import ToolSpec as ToolSpec
+    from .service.tasks import TaskService as TaskService
+    from .service.tasks import TaskStatus as TaskStatus
+    from .settings import Queue as Queue
+    from .settings import Settings as Settings
+    from .store import open_store as open_store
+    from .tools.context import TaskContext as TaskContext
+    from .tools.results import MCPResult as MCPResult
+    from .tools.spec import ToolSpec as ToolSpec
+
 
 __version__ = VERSION
 
@@ -36,26 +37,26 @@ __version__ = VERSION
 # `import backburner` costs next to nothing.
 _HOMES = {
     "Backburner": "app",
-    "Queue": "config",
-    "Settings": "config",
-    "TaskContext": "context",
+    "Queue": "settings",
+    "Settings": "settings",
+    "TaskContext": "tools.context",
     "BackburnerError": "errors",
     "LeaseLost": "errors",
     "ProtocolError": "errors",
     "TaskCancelled": "errors",
-    "State": "lifecycle",
-    "TaskService": "service",
-    "TaskStatus": "service",
-    "open_store": "stores",
-    "MCPResult": "mcp_result",
-    "Answer": "task",
-    "Artifact": "task",
-    "Progress": "task",
-    "Resources": "task",
-    "Retry": "retry",
-    "Task": "task",
-    "TaskError": "task",
-    "ToolSpec": "tools",
+    "State": "core.lifecycle",
+    "TaskService": "service.tasks",
+    "TaskStatus": "service.tasks",
+    "open_store": "store",
+    "MCPResult": "tools.results",
+    "Answer": "core.task",
+    "Artifact": "core.task",
+    "Progress": "core.task",
+    "Resources": "core.task",
+    "Retry": "core.retry",
+    "Task": "core.task",
+    "TaskError": "core.task",
+    "ToolSpec": "tools.spec",
 }
 __all__ = list(_HOMES)
 

@@ -15,25 +15,25 @@ from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
-from . import birthplace
-from .artifacts import ArtifactStore, open_artifacts
-from .config import Settings, state_folder, without_password
-from .engine import Engine
+from .core.files import tasks_folder
+from .engines.protocol import Engine
 from .errors import BackburnerError, ConfigError
-from .folders import tasks_folder
-from .log_lines import about, say
-from .service import TaskService
-from .store import Store
-from .stores import open_store, store_is_there
-from .submission import Submission
-from .target import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_loading
-from .task import NewTask, Task
-from .tools import Registry, ToolSpec, tool_from_function
+from .observability.logging import say
+from .service.tasks import TaskService
+from .settings import Settings, state_folder, without_password
+from .store import open_store, store_is_there
+from .store.artifacts import ArtifactStore, open_artifacts
+from .store.protocol import Store
+from .tools import targets
+from .tools.spec import Registry, ToolSpec, tool_from_function
+from .tools.targets import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_loading
 
 if TYPE_CHECKING:
-    from .engines.local.launches import OwnLaunch
-    from .main_block import LostGlobal
-    from .mcp.content_length import Framing
+    from .engines.local.processes.launches import OwnLaunch
+    from .mcp.framing import Framing
+    from .service.operator import OperatorService
+    from .tools.targets import LostGlobal
+
 
 log = logging.getLogger("backburner.app")
 
@@ -82,8 +82,7 @@ class Backburner:
         that does. Raises ConfigError.
         """
         self.name = name
-        self._birthplace = birthplace.birthplace(inspect.currentframe(), name, target)
-        self._given_store = settings.get("store")
+        self._birthplace = targets.birthplace(inspect.currentframe(), name, target)
         self._read_settings = partial(
             Settings.load, name, settings, file=config, folder=self._birthplace.folder
         )
@@ -137,7 +136,7 @@ class Backburner:
     def check_target(self) -> None:
         """Raises NoTarget when the processes that run the tasks would not find this app."""
         refusal = self._birthplace.refusal
-        if not self.target and refusal is not None and not birthplace.not_needed:
+        if not self.target and refusal is not None and not targets.not_needed:
             raise refusal
 
     # -- tools
@@ -190,38 +189,32 @@ class Backburner:
 
         With `framing="lsp"` each message has a `Content-Length` header. Raises ConfigError.
         """
-        from .mcp.serving.run import run_stdio
+        from .mcp.transport.run import run_stdio
 
         refuse_to_serve_while_loading()
         run_stdio(self, framing)
 
     def http_app(self, **options: Any) -> Any:
         """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `mcp.serving.http`."""
-        from .mcp.serving.http import http_app
+        from .mcp.transport.http import http_app
 
         return http_app(self, **options)
 
     def extend_http_app(self, made: Any, has_auth: bool) -> None:
         """Add API, dashboard, health and metrics to the HTTP app of the attached server's own framework."""
-        from .mcp.serving.beside import add_beside
+        from .mcp.transport.routes import add_side_routes
 
-        add_beside(self, made, has_auth=has_auth)
+        add_side_routes(self, made, has_auth=has_auth)
 
     # -- the parts, made when first used
 
     @MadeOnce
     def store(self) -> Store:
-        if (old := left_behind(self._given_store, self.settings.store)) is not None:
-            new = self.settings.store.removeprefix("sqlite://")
-            words = (
-                "%s is not used: the store of %s is beside its file, %s. To keep what is in it, move it there"
-            )
-            log.warning(words, old, self.name, new)
         return open_store(self.settings.store, synchronous=self.settings.sqlite.synchronous)
 
     @MadeOnce
     def artifacts(self) -> ArtifactStore:
-        """Where the files are that its tasks have made."""
+        """Storage of the files that its tasks have made."""
         return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
 
     @MadeOnce
@@ -230,8 +223,8 @@ class Backburner:
 
     @MadeOnce
     def launch(self) -> OwnLaunch:
-        """What this process stands on, so that its tasks run on the same: gives the id that they name."""
-        from .engines.local.launches import OwnLaunch
+        """Environment of this process, in which its tasks run too; calling it returns its id."""
+        from .engines.local.processes.launches import OwnLaunch
         from .version import VERSION
 
         return OwnLaunch(self.data_dir, self._arguments, VERSION, self.settings)
@@ -245,46 +238,24 @@ class Backburner:
             target=self.target,
             launch=cache(self.launch),
             remove_files=self.artifacts.remove,
-            hand_in=self._hand_in,
-            hand_in_soon=self._hand_in_soon,
-            on_submit=self._ring,
+            engine=self.engine,
         )
 
-    def _hand_in(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        """Let who works on tasks keep it too. Where there is no engine, that is said when it is rung for."""
-        try:
-            return self.engine.keep(new, queue_cap)
-        except BackburnerError:
-            return None
-
-    async def _hand_in_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        try:
-            return await self.engine.keep_soon(new, queue_cap)
-        except BackburnerError:
-            return None
-
-    def _ring(self, task: Task) -> None:
-        """Get somebody to work on a task. It is kept already, so what goes wrong here is not its caller's."""
-        try:
-            self.engine.submit(task)
-        except (BackburnerError, OSError, RuntimeError) as error:  # the last when no thread can be started
-            log.warning(
-                "Task %s is kept, but nobody works on it yet: %s",
-                task.task_id,
-                error,
-                extra=about(task.task_id),
-            )
+    @MadeOnce
+    def operator(self) -> OperatorService:
+        """Queues, workers, statistics, tools, clients and webhooks."""
+        return make_operator(self.service, self.data_dir, lambda: self.tools)
 
     @cached_property
     def data_dir(self) -> Path:
-        """Where the tasks' folders, the supervisor's lock and its log are."""
-        from .stores.sqlite import TEMPORARY
+        """Folder of the tasks' files, the supervisor's lock and its log."""
+        from .store.sqlite import TEMPORARY
 
         store = self.settings.store  # it is opened only where that gives it a place
         return data_dir(self.settings, self.store.url if store in TEMPORARY else without_password(store))
 
     def start(self) -> None:
-        """Open the store and make sure that somebody works on it."""
+        """Open the store and make sure that a worker runs its tasks."""
         with self._lock:
             self.engine.start()
 
@@ -299,19 +270,18 @@ class Backburner:
             say(self.settings.log, f"{self.name} keeps its tasks in {where}")
             if self._birthplace.is_script:
                 for lost in self.lost_globals():
-                    say(self.settings.log, f"warning: {lost}. See docs/attaching.md")
+                    say(self.settings.log, f"warning: {lost}. See docs/start/what-changes.md")
 
     def lost_globals(self) -> list[LostGlobal]:
         """The globals of its file that tools read and only the main block of a script sets."""
-        from .main_block import lost_globals
+        from .tools.targets import lost_globals
 
         return lost_globals(self._birthplace.file)
 
     def resume(self) -> None:
-        """If tasks wait in the store, make sure that somebody works on them: in the background.
+        """Start a worker in the background if tasks wait in the store: for a server that starts.
 
-        For a server that starts. Returns at once and never raises: who needs the store will be told.
-        A store that is not there yet is not made.
+        Returns at once and never raises. A store that does not exist is not created.
         """
         threading.Thread(target=self._resume, name="backburner-resume", daemon=True).start()
 
@@ -329,6 +299,7 @@ class Backburner:
             if name in parts:
                 getattr(parts.pop(name), end)()
         parts.pop("artifacts", None)
+        parts.pop("operator", None)
 
 
 def data_dir(settings: Settings, store_url: str) -> Path:
@@ -336,34 +307,38 @@ def data_dir(settings: Settings, store_url: str) -> Path:
     if settings.data_dir:
         return Path(settings.data_dir).expanduser().absolute()
     if store_url.startswith("sqlite:"):
-        from .stores.sqlite import files_folder, sqlite_path
+        from .store.sqlite import files_folder, sqlite_path
 
         return files_folder(sqlite_path(store_url))
     return state_folder(os.environ) / hashlib.sha256(store_url.encode()).hexdigest()[:16]
 
 
-def left_behind(given: str | None, store: str) -> Path | None:
-    """The file in the working folder that a relative store named before it was relative to the app's file."""
-    from .stores.sqlite import sqlite_path
-
-    if not given or given == store or not given.startswith("sqlite:///") or given.startswith("sqlite:////"):
-        return None
-    old = sqlite_path(given)
-    moved = store.endswith(given.removeprefix("sqlite:///")) and old != sqlite_path(store)
-    return old if moved and old.exists() and not sqlite_path(store).exists() else None
-
-
 def work_waits(settings: Settings) -> bool:
-    """Whether the store holds tasks for a supervisor with these settings: that wait, or that one has left.
+    """Return whether the store holds waiting or abandoned tasks for a supervisor with these settings.
 
     Raises ConfigError and StoreError.
     """
-    from .engines.local.work_source import work_is_left
+    from .engines.local.supervisor.work_source import work_is_left
 
     if not store_is_there(settings.store):
         return False
     with contextlib.closing(open_store(settings.store, synchronous=settings.sqlite.synchronous)) as store:
         return work_is_left(store, settings, held=True)
+
+
+def make_operator(service: TaskService, data_dir: Path, tools: Callable[[], Registry]) -> OperatorService:
+    from .engines.health import supervision_of
+    from .service.operator import OperatorService
+
+    def clients() -> list[dict[str, Any]]:
+        if not service.store.time_outs():
+            return []
+        from .mcp.client_timeouts import client_records
+
+        return client_records(service.store, service.settings)
+
+    supervision = partial(supervision_of, service.store, service.settings, data_dir)
+    return OperatorService(service, tools=tools, supervision=supervision, clients=clients)
 
 
 def make_engine(app: Backburner) -> Engine:
@@ -377,8 +352,7 @@ def make_engine(app: Backburner) -> Engine:
     local = LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)
     if not settings.outside_engines:
         return local
-    from .engines.outside.choosing import rounds_of
-    from .engines.outside.engine import WithOutside
+    from .engines.external.engine import ExternalEngine
 
     settings = dataclasses.replace(settings, data_dir=str(app.data_dir))  # jobs are told where it is
-    return WithOutside(local, settings, partial(rounds_of, settings, app.store), app.store)
+    return ExternalEngine(local, settings, app.store)

@@ -18,7 +18,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from backburner import Backburner
-from backburner.target import load, parse
+from backburner.tools.targets import load, parse
 from tests import warm
 from tests.deployment import Deployment
 from tests.integration.engine.local import Client as Waiting
@@ -26,9 +26,8 @@ from tests.integration.engine.local import running
 from tests.integration.source_documents.pipe import serving
 
 DOCS = Path(__file__).parents[2] / "docs"
-PACKS = re.findall(
-    r"^\| (\w+) \|.*?`backburner serve ([\w.]+)` \| (.*) \|$", (DOCS / "packs.md").read_text(), re.M
-)
+PACKS_PAGE = (DOCS / "guides" / "packs.md").read_text()
+PACKS = re.findall(r"^\| (\w+) \|.*?`backburner serve ([\w.]+)` \| (.*) \|$", PACKS_PAGE, re.M)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ async def test_each_pack_is_served_by_the_command_that_is_printed(
 
 
 def test_a_pack_is_tried_without_a_client(deployment: Deployment) -> None:
-    (lines,) = re.findall(r"```sh\n(.*?)```", (DOCS / "packs.md").read_text(), re.DOTALL)
+    (lines,) = re.findall(r"```sh\n(.*?)```", PACKS_PAGE, re.DOTALL)
     deployment.variables["XDG_STATE_HOME"] = str(deployment.folder)
     said = ""
     for line in lines.splitlines():
@@ -85,8 +84,8 @@ def test_a_pack_is_tried_without_a_client(deployment: Deployment) -> None:
 
 
 def test_the_two_stage_server_answers_and_notifies_as_the_guide_prints(deployment: Deployment) -> None:
-    code = snippet("two-stage.md", "Try it")
-    guide = (DOCS / "two-stage.md").read_text()
+    code = snippet("guides/two-stage.md", "Try it")
+    guide = (DOCS / "guides" / "two-stage.md").read_text()
     (sent,) = re.findall(r"<<'END'\n(.*?)END\n", guide, re.DOTALL)
     (printed,) = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
     app = deployment.folder / "lab.py"
@@ -111,7 +110,7 @@ def test_owners_take_turns_where_the_queue_is_shared_fairly(
     tmp_path: Path, run_directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BACKBURNER_QUEUES", '{"cpu_standard": 1}')
-    app = app_of(snippet("operations.md", "Sharing a queue fairly"), tmp_path)
+    app = app_of(snippet("guides/limits-and-queues.md", "Share a queue fairly"), tmp_path)
     waiting = Waiting(app)  # nobody works yet
     owners = ("ann", "ann", "ann", "bob")
     submitted = [waiting.submit("render", {"owner": owner}, scene="a") for owner in owners]
@@ -122,7 +121,7 @@ def test_owners_take_turns_where_the_queue_is_shared_fairly(
 
 async def test_the_app_that_is_mounted_answers_under_its_path(tmp_path: Path) -> None:
     path = tmp_path / "web.py"
-    path.write_text(snippet("operations.md", "Inside a web application of yours"))
+    path.write_text(snippet("guides/operating.md", "Serve inside your own application"))
     names = runpy.run_path(str(path))
     transport = httpx2.ASGITransport(app=names["web"])
     async with httpx2.AsyncClient(transport=transport, base_url="https://lab.example") as http:

@@ -13,8 +13,8 @@ from crunching import SCALE, crunch
 
 import backburner.service
 from backburner import Backburner
-from backburner.config import McpSettings
-from backburner.estimate import poll_after_ms
+from backburner.settings import McpSettings
+from backburner.tools.estimates import poll_after_ms
 
 STORE = "BENCHMARK_STORE"
 
@@ -30,7 +30,7 @@ def scaled_poll_after_ms(left_s: float | None, elapsed_s: float) -> int:
 
 
 if __name__ == "__main__":
-    from backburner.mcp.serving.run import run_http, run_stdio
+    from backburner.mcp.transport.run import run_http, run_stdio
 
     backburner.service.poll_after_ms = scaled_poll_after_ms
     if sys.argv[1] == "stdio":

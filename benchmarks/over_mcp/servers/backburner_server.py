@@ -38,6 +38,6 @@ bb = Backburner.attach(
 )
 
 if __name__ == "__main__":
-    from backburner.mcp.serving.run import run_http
+    from backburner.mcp.transport.run import run_http
 
     run_http(bb, "127.0.0.1", int(sys.argv[1]), log_level="error")

@@ -1,6 +1,6 @@
-"""The command line. Each group of verbs is a file here; `place.py` says where they look.
+"""The command line. Each module adds its commands to the app in `command.py`.
 
-What is heavy is imported by the verb that needs it, so that `--help` and completion are fast.
+Commands import heavy modules when they run, so that `--help` and completion are fast.
 """
 
 from __future__ import annotations
@@ -10,67 +10,13 @@ import sys
 
 import typer
 
+from ..core.text import printable
 from ..errors import BackburnerError
-from ..terminal_text import printable
 from ..version import VERSION
-from . import (
-    answering,
-    artifacts,
-    bridge,
-    calls,
-    clients,
-    dashboard,
-    demo,
-    doctor,
-    listing,
-    logs,
-    overview,
-    pausing,
-    results,
-    serve,
-    steering,
-    supervising,
-    tasks,
-    tokens,
-    top,
-    upkeep,
-    webhooks,
-    worker,
-)
-from .exits import exit_of_error
+from . import calls, demo, doctor, logs, maintenance, serve, status, tasks
+from .command import app, exit_of_error
 
-app = typer.Typer(
-    name="backburner",
-    help="Durable long-running tasks for MCP servers.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-for group in (
-    serve,
-    worker,
-    supervising,
-    dashboard,
-    bridge,
-    tokens,
-    calls,
-    listing,
-    tasks,
-    steering,
-    logs,
-    results,
-    artifacts,
-    answering,
-    overview,
-    top,
-    pausing,
-    upkeep,
-    webhooks,
-    clients,
-    doctor,
-    demo,
-):
-    group.add_to(app)
+__all__ = ["app", "calls", "demo", "doctor", "logs", "main", "maintenance", "serve", "status", "tasks"]
 
 
 def _version(wanted: bool) -> None:
@@ -89,7 +35,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. An error of ours is one line on stderr, as JSON with --json; see `exits`."""
+    """Run the command line. An error is one line on stderr, as JSON with --json."""
     try:
         app()
     except BackburnerError as error:

@@ -1,3 +1,5 @@
+""""""
+
 from . import main
 
 main()

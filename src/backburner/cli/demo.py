@@ -1,7 +1,8 @@
-"""`backburner demo`: see it work, in under a minute, through a real MCP client and a real HTTP server."""
+"""The `demo` command: a tour through a real MCP client and a real HTTP server, in under a minute."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,20 +11,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .command import SERVERS, Exit, command
+
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
-
     from ..client import BackburnerClient, TaskHandle, Update
-    from ..store import Store
 
-_APP = "backburner.packs.demo"
+
 _FILES = 20_000
 _COPPER = """4
 
@@ -34,91 +33,121 @@ Cu 1.40 0.70 2.20
 """
 
 
-def add_to(app: typer.Typer) -> None:
-    app.command()(demo)
-
-
+@command(panel=SERVERS, examples=["backburner demo", "backburner demo --folder demo"])
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="Where to keep the demo's files (default: a temporary folder)")
+        Path | None, typer.Option(help="Keep the files of the demo here (default: a temporary folder)")
     ] = None,
 ) -> None:
-    """Watch tasks run, die, come back, get cancelled, and be estimated better each time.
+    """Show tasks that run, survive a kill, are cancelled and get better estimates.
 
-    On a terminal it then goes on serving until Ctrl-C, so that you can connect your own client.
-
-    Example: backburner demo
+    On a terminal it then serves until Ctrl-C, so that you can connect your own client.
     """
-    import asyncio
-
     with contextlib.ExitStack() as stack:
         place = folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backburner-demo-")))
         place.mkdir(parents=True, exist_ok=True)
-        show = Show(place.absolute(), kept=folder is not None)
-        with show.server():
-            asyncio.run(show.play())
+        tour = Demo(place.absolute(), temporary=folder is None)
+        with tour.server():
+            asyncio.run(tour.play())
             if sys.stdout.isatty():
-                show.wait_for_ctrl_c()
+                tour.wait_for_ctrl_c()
 
 
-class Show:
-    """The demo: one scene after another."""
+class Demo:
+    """The demo: a server, and one scene after another."""
 
-    def __init__(self, folder: Path, *, kept: bool) -> None:
+    def __init__(self, folder: Path, *, temporary: bool) -> None:
         from rich.console import Console
 
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
         self._folder = folder
-        self._kept = kept
-        self._tree = folder / "tree"
+        self._temporary = temporary
         self._store_url = f"sqlite:///{folder / 'demo.db'}"
-        self._url = f"http://127.0.0.1:{_free_port()}"
-        self._console: Console = Console(highlight=False)
+        self._url = f"http://127.0.0.1:{self._port}/mcp"
+        self._console = Console(highlight=False)
 
     @contextlib.contextmanager
     def server(self) -> Iterator[None]:
-        """The MCP server, as a process of its own; at the end its supervisor is told to leave too."""
-        command = [sys.executable, "-m", "backburner.cli", "serve", _APP, "--http", self._url[7:]]
+        """Run the MCP server as a process, and stop its supervisor at the end."""
+        address = f"127.0.0.1:{self._port}"
+        command = [
+            sys.executable,
+            "-m",
+            "backburner.cli",
+            "serve",
+            "backburner.packs.demo",
+            "--http",
+            address,
+        ]
         environment = {
             **os.environ,
             "BACKBURNER_STORE": self._store_url,
             "BACKBURNER_SUPERVISOR__IDLE_EXIT_S": "5",
+            "XDG_STATE_HOME": str(self._folder),
         }
-        environment["XDG_STATE_HOME"] = str(self._folder)
         with (self._folder / "server.log").open("w") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
             try:
-                _wait_for_port(self._url, process, self._folder / "server.log")
+                self._wait_for_server(process)
                 yield
             finally:
                 process.terminate()
                 process.wait(15)
-                _end_supervisor(self._folder / "demo.db.d")
+                self._stop_supervisor()
+
+    def _wait_for_server(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1):
+                return
+            time.sleep(0.05)
+        log = (self._folder / "server.log").read_text()
+        print(f"backburner: the server did not start; its log:\n{log}", file=sys.stderr)
+        raise typer.Exit(Exit.TROUBLE)
+
+    def _stop_supervisor(self) -> None:
+        from ..engines.local import SupervisorLock
+
+        holder = SupervisorLock(self._folder / "demo.db.d").holder() or {}
+        if isinstance(pid := holder.get("pid"), int):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
 
     async def play(self) -> None:
         from ..client import BackburnerClient
         from ..packs.demo import HAS_SCIENCE
 
-        async with BackburnerClient(f"{self._url}/mcp") as client:
-            self._say(
-                f"A server with slow tools runs at [b]{self._url}/mcp[/b], its tasks are in {self._store_url}"
-            )
+        async with BackburnerClient(self._url) as client:
+            self._say(f"A server with slow tools runs at [b]{self._url}[/b]. Its store is {self._store_url}")
             await self._sync(client)
             if HAS_SCIENCE:
                 await self._relax(client)
             await self._survive(client)
             await self._cancel(client)
-        self._where_things_are()
+        self._title("Files")
+        self._say(f"  store         {self._store_url}")
+        self._say(f"  task folders  {self._folder / 'demo.db.d' / 'tasks'}")
+        self._say(f"  history       backburner ls --store {self._store_url}")
+        if self._temporary:
+            self._say("  They are deleted at the end; keep them with: backburner demo --folder demo")
 
-    # -- scenes
+    def wait_for_ctrl_c(self) -> None:
+        self._say(f"\nServing {self._url} until Ctrl-C.")
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
 
     async def _sync(self, client: BackburnerClient) -> None:
-        _make_tree(self._tree, _FILES)
-        self._title(
-            f"A folder of {_FILES:,} files is synced three times: estimates learn, and so does the tool"
-        )
+        tree = self._folder / "tree"
+        for number in range(_FILES):
+            path = tree / f"folder{number % 40:02d}" / f"note{number:05d}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"# Note {number}\n\nSee [[note{(number * 7) % _FILES:05d}]].\n")
+        self._title(f"Sync a folder of {_FILES:,} files three times: the estimates improve")
         for turn in ("first", "second", "third"):
-            handle = await client.start("wksm_monitor_sync", path=str(self._tree))
-            estimate = self._task(handle.task_id).estimate_s
+            handle = await client.start("wksm_monitor_sync", path=str(tree))
+            estimate = self._read("get", handle.task_id).estimate_s
             result = await self._watch(handle, f"{turn} sync")
             self._say(
                 f"  {turn} time: expected {estimate or 0:.1f} s, took {result['duration_seconds']:.2f} s, "
@@ -126,7 +155,7 @@ class Show:
             )
 
     async def _relax(self, client: BackburnerClient) -> None:
-        self._title("A cluster of copper atoms is relaxed, with its trajectory and a plot as artifacts")
+        self._title("Relax a cluster of copper atoms, with its trajectory and a plot as artifacts")
         handle = await client.start("run_geometry_optimization", structure=_COPPER, fmax=0.01)
         await self._watch(handle, "relaxation")
         for artifact in await handle.artifacts():
@@ -136,30 +165,29 @@ class Show:
             )
 
     async def _survive(self, client: BackburnerClient) -> None:
-        self._title("A task is killed with SIGKILL half way, and goes on from its last checkpoint")
+        self._title("Kill a task with SIGKILL halfway: it continues from its last checkpoint")
         handle = await client.start("count_primes", up_to=40_000)
         killed: list[int] = []
 
-        def kill_half_way(update: Update) -> None:
+        def kill_halfway(update: Update) -> None:
             if not killed and update.progress and (update.progress.percent or 0) >= 50:
                 killed.append(self._read("attempts", handle.task_id)[0].pid)
                 os.kill(killed[0], signal.SIGKILL)
                 self._say(f"  [red]kill -9 {killed[0]}[/red]")
 
-        result = await self._watch(handle, "count_primes", kill_half_way)
+        result = await self._watch(handle, "count_primes", kill_halfway)
         self._say(
-            f"  {result['primes']:,} primes, counted in {result['attempts']} attempts; "
-            f"the last one began at {result['began_at']:,}"
+            f"  {result['primes']:,} primes in {result['attempts']} attempts; "
+            f"the last attempt started at {result['began_at']:,}"
         )
-        for event in self._events(handle.task_id):
-            self._say(f"    {event}")
+        for event in self._read("events", handle.task_id):
+            why = f"  {event.detail['message']}" if "message" in event.detail else ""
+            self._say(f"    {event.signal:>8} → {event.to_state}{why}")
 
     async def _cancel(self, client: BackburnerClient) -> None:
-        import asyncio
-
         from ..client import TaskWasCancelled
 
-        self._title("A task without an end is cancelled")
+        self._title("Cancel a task that never ends")
         handle = await client.start("dig_for_gold")
         began = time.monotonic()
 
@@ -170,22 +198,7 @@ class Show:
         try:
             await self._watch(handle, "dig_for_gold", stop)
         except TaskWasCancelled:
-            self._say("  cancelled: the tool was asked first, and would have been killed had it not listened")
-
-    def _where_things_are(self) -> None:
-        self._title("Where things are")
-        self._say(f"  the store        {self._store_url}")
-        self._say(f"  task folders     {self._folder / 'demo.db.d' / 'tasks'}")
-        self._say(f"  what happened    backburner ls --store {self._store_url}")
-        if not self._kept:
-            self._say("  All of it is gone when the demo ends; keep it with: backburner demo --folder demo")
-
-    def wait_for_ctrl_c(self) -> None:
-        self._say(f"\nServing {self._url}/mcp until Ctrl-C.")
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
-
-    # -- telling
+            self._say("  cancelled: the tool stopped when asked; otherwise its process would be killed")
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True)
@@ -193,94 +206,37 @@ class Show:
     def _title(self, text: str) -> None:
         self._console.print(f"\n[b cyan]{text}[/]", soft_wrap=True)
 
-    async def _watch(self, handle: TaskHandle, name: str, also: Any = None) -> Any:
-        """A live bar until the task is over; then its result. Raises what the call would have raised."""
+    async def _watch(
+        self, handle: TaskHandle, name: str, on_update: Callable[[Update], None] | None = None
+    ) -> Any:
+        """Show a live bar until the task ends, and return its result. Raises the error of the call."""
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         columns = (
             TextColumn("  {task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[message]}"),
         )
         with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as bar:
-            row = bar.add_task(name, total=100, said="")
+            row = bar.add_task(name, total=100, message="")
 
             def update(news: Update) -> None:
-                _move(bar, row, news)
-                if also is not None:
-                    also(news)
+                progress = news.progress
+                percent = progress.percent if progress else None
+                message = (progress.message if progress else None) or news.message or ""
+                bar.update(row, completed=percent, message=message)
+                if on_update is not None:
+                    on_update(news)
 
             result = await handle.result(update)
-            bar.update(row, completed=100, said="done")
+            bar.update(row, completed=100, message="done")
         if result.is_error:
             raise RuntimeError(f"{name} failed: {result.content}")
         return result.structured_content
 
-    # -- looking behind the scenes
+    def _read(self, query: str, task_id: str) -> Any:
+        from ..store import open_store
 
-    def _task(self, task_id: str) -> Any:
-        return self._read("get", task_id)
-
-    def _events(self, task_id: str) -> Iterator[str]:
-        for event in self._read("events", task_id):
-            why = f"  {event.detail['message']}" if "message" in event.detail else ""
-            yield f"{event.signal:>8} → {event.to_state}{why}"
-
-    def _read(self, verb: str, task_id: str) -> Any:
-        from ..stores import open_store
-
-        store: Store = open_store(self._store_url)
-        try:
-            return getattr(store, verb)(task_id)
-        finally:
-            store.close()
-
-
-def _move(bar: Progress, row: TaskID, news: Update) -> None:
-    progress = news.progress
-    bar.update(
-        row,
-        completed=progress.percent if progress and progress.percent is not None else None,
-        said=(progress.message if progress and progress.message else news.message) or "",
-    )
-
-
-def _make_tree(root: Path, files: int) -> None:
-    for number in range(files):
-        path = root / f"folder{number % 40:02d}" / f"note{number:05d}.md"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# Note {number}\n\nSee [[note{(number * 7) % files:05d}]].\n")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_for_port(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    address = ("127.0.0.1", int(url.rpartition(":")[2]))
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(address, 1):
-            return
-        time.sleep(0.05)
-    raise typer.Exit(_complain(f"the server did not start; its log says:\n{log.read_text()}"))
-
-
-def _complain(text: str) -> int:
-    print(f"backburner: {text}", file=sys.stderr)
-    return 4
-
-
-def _end_supervisor(data_dir: Path) -> None:
-    from ..engines.local import SupervisorLock
-
-    holder = SupervisorLock(data_dir).holder() or {}
-    if isinstance(pid := holder.get("pid"), int):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        with contextlib.closing(open_store(self._store_url)) as store:
+            return getattr(store, query)(task_id)

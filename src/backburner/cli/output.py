@@ -1,31 +1,38 @@
-"""Writing to a terminal or a pipe. Text that is not ours goes out through `printable` or `print_json`."""
+"""Terminal output: tables, JSON and live views. Untrusted text passes through `printable` or `print_json`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import select
 import sys
+import termios
 import time
-from collections.abc import Iterable, Sequence
+import tty
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .. import times
-from ..task_log_lines import text_of
-from ..terminal_text import printable, printable_json
+from ..core import times
+from ..core.logs import text_of
+from ..core.text import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
-    from ..lifecycle import State
-    from ..task import LogLine, Task, TaskError
+    from ..core.lifecycle import State
+    from ..core.task import LogLine, Task, TaskError
+    from .place import Place
+
 
 _PIPE_WIDTH = 2000
-_NARROWEST = 8
+_MIN_COLUMN_WIDTH = 8
 _GAP = 2
-_LEVELS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
-_STYLES = {
+_LEVEL_STYLES = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
+_STATE_STYLES = {
     "queued": "dim",
     "scheduled": "cyan",
     "running": "cyan",
@@ -41,7 +48,7 @@ _STYLES = {
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Write JSON to stdout; safe on a terminal, and with lone surrogates still ASCII escapes."""
+    """Write JSON to stdout, safe for a terminal. Lone surrogates stay ASCII escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     sys.stdout.write(printable_json(text) + "\n")
     sys.stdout.flush()
@@ -58,7 +65,7 @@ def stderr() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    """Colours only on a terminal and without NO_COLOR (rich sees to both); nothing in text is markup."""
+    """Return a console without markup; Rich uses colours only on a terminal and without NO_COLOR."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -67,10 +74,10 @@ def _console(*, stderr: bool) -> Console:
 
 
 def say(text: str, style: str = "") -> None:
-    """A line for the person at the terminal: to stderr, so that stdout holds only what was asked for."""
+    """Write a message to stderr; stdout has only the requested output."""
     if style or sys.stderr.isatty():
         stderr().print(text, style=style, soft_wrap=True)
-    else:  # rich would do the same, and takes longer to import than many a verb to run
+    else:  # importing rich takes longer than many commands
         print(text, file=sys.stderr, flush=True)
 
 
@@ -80,37 +87,38 @@ def show(*what: RenderableType) -> None:
 
 
 def show_line(line: Text) -> None:
-    """A line that the terminal wraps, so that what is copied from it stays in one piece."""
+    """Print a line that the terminal wraps, so that it can be copied in one piece."""
     stdout().print(line, soft_wrap=True)
 
 
 def cell(value: object, style: str = "") -> Text:
-    """A value for a table; None is a dash."""
+    """Return a table cell; None is a dash."""
     from rich.text import Text
 
     return Text("-" if value is None else printable(value), style=style)
 
 
 def log_cells(line: LogLine) -> list[Text]:
-    """What a task logged, a cell for each of its lines."""
-    return [cell(text, _LEVELS.get(line.level, "")) for text in text_of(line).split("\n")]
+    """Return a log record as one cell per line."""
+    return [cell(text, _LEVEL_STYLES.get(line.level, "")) for text in text_of(line).split("\n")]
 
 
 def error_line(error: TaskError) -> str:
-    """An error in one line: its type, the class of the exception, unless the message names it, and that."""
+    """Return an error as `type: exception: message`, without an exception that the rest names already."""
     if not error.exception or error.exception in error.message or error.type == error.exception:
         return f"{error.type}: {error.message}"
     return f"{error.type}: {error.exception}: {error.message}"
 
 
 def state_cell(state: State) -> Text:
-    return cell(state, _STYLES[state])
+    return cell(state, _STATE_STYLES[state])
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> Table:
-    """A plain table, a line for each row. On a narrow terminal columns not in `whole` are cut, then left out.
+    """Return a plain table with one line per row.
 
-    Those in `whole` are never cut: what is copied from them must work.
+    On a narrow terminal, columns are cut and then dropped from the right. Columns in `whole` stay complete,
+    so that their values can be copied.
     """
     from rich.table import Table
     from rich.text import Text
@@ -120,7 +128,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Se
     excess = sum(widths) + _GAP * len(columns) - stdout().width
     others = [i for i in reversed(range(len(columns))) if columns[i] not in whole]
     for i in others:
-        cut = max(0, min(excess, widths[i] - _NARROWEST))
+        cut = max(0, min(excess, widths[i] - _MIN_COLUMN_WIDTH))
         widths[i], excess = widths[i] - cut, excess - cut
     shown = list(range(len(columns)))
     for i in others:
@@ -137,7 +145,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Se
 
 
 def field_table(fields: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one pair a line, without those that are None."""
+    """Return names and values, one pair per line, without values that are None."""
     from rich.table import Table
     from rich.text import Text
 
@@ -151,12 +159,11 @@ def field_table(fields: Iterable[tuple[str, object]]) -> Table:
 
 
 def span(seconds: float | None) -> str:
-    """A length of time for a table; None is a dash."""
     return "-" if seconds is None else times.span(seconds)
 
 
 def took_s(task: Task) -> float | None:
-    """How long a task ran, or runs by now; None before it began."""
+    """Return the runtime of a task so far; None before it started."""
     if task.started_at is None:
         return None
     end = task.completed_at if task.completed_at is not None else int(time.time() * 1000)
@@ -164,21 +171,59 @@ def took_s(task: Task) -> float | None:
 
 
 def age(ms: int | None) -> str:
-    """How long ago a moment was."""
     return "-" if ms is None else span(max(0.0, time.time() - ms / 1000))
 
 
 def moment(ms: int | None) -> str | None:
-    """A time as the person's clock shows it."""
-    if ms is None:
-        return None
-    return times.moment(ms).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Return a time in the local time zone."""
+    return None if ms is None else times.moment(ms).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def size(count: float) -> str:
-    """A number of bytes in the unit that a person would use."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+_REDRAW_S = 0.25
+_REFRESH_S = 1.0
+
+
+def show_live(place: Place, picture: Callable[[], RenderableType]) -> None:
+    """Redraw `picture` after each change, until q or Ctrl-C; on a terminal on a screen of its own."""
+    from rich.live import Live
+
+    watch = place.watch()
+    try:
+        with (
+            _keys() as keys,
+            Live(picture(), console=stdout(), auto_refresh=False, screen=stdout().is_terminal) as live,
+        ):
+            while True:
+                drawn = time.monotonic()
+                ready, _, _ = select.select([watch.fileno(), *keys], [], [], _REFRESH_S)
+                if any(key in ready and os.read(key, 64)[:1] in (b"q", b"") for key in keys):
+                    return
+                watch.drain()
+                watch.mend()
+                time.sleep(max(0.0, drawn + _REDRAW_S - time.monotonic()))
+                live.update(picture(), refresh=True)
+    finally:
+        watch.close()
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[list[int]]:
+    """Read single keys without echo; yield no file descriptor where there is no terminal."""
+    if not (sys.stdin.isatty() and stdout().is_terminal):
+        yield []
+        return
+    keys = sys.stdin.fileno()
+    before = termios.tcgetattr(keys)
+    try:
+        tty.setcbreak(keys)
+        yield [keys]
+    finally:
+        termios.tcsetattr(keys, termios.TCSADRAIN, before)

@@ -1,8 +1,4 @@
-"""Where a verb looks: a store, an app with its store, or a server elsewhere.
-
-`open_place` is the only function that knows the kinds. A verb asks its Place for tasks (`service`, `store`,
-`artifacts`) and for what is beside them (`operator`); a RemotePlace asks a server in its stead.
-"""
+"""The place a command works on: a store, an app with its store, or a remote server."""
 
 from __future__ import annotations
 
@@ -16,25 +12,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..config import without_password
-from ..folders import tasks_folder
-from ..task import LOCAL_OWNER
+from ..core.files import tasks_folder
+from ..core.lifecycle import LEASED, State
+from ..core.task import LOCAL_OWNER
+from ..core.times import iso
+from ..service.names import SHORT_CHARS, owner_name
+from ..service.records import masked_inputs
+from ..settings import without_password
+from ..web.remote import Connection, RemoteArtifacts, RemoteOperatorService, RemoteTaskService
+from .output import age, say
 
 if TYPE_CHECKING:
     from ..app import Backburner
-    from ..artifacts import ArtifactStore
-    from ..config import Settings
-    from ..service import TaskService
-    from ..store import Store
-    from ..task import Task
-    from .operator import Operator
+    from ..core.task import Task, Worker
+    from ..engines.health import Supervision
+    from ..service.protocol import OperatorServiceProtocol, TaskServiceProtocol
+    from ..settings import Settings
+    from ..store.artifacts import ArtifactReader, ArtifactStore
+    from ..store.protocol import Store
 
 
 @dataclass(frozen=True)
 class Where:
-    """What the options of a verb say. `owner=None` is the operator, who sees every task."""
+    """Place options of a command. `owner=None` means all owners."""
 
     target: str | None = None
     store: str | None = None
@@ -45,7 +47,7 @@ class Where:
 
     @property
     def options(self) -> str:
-        """The options once more, for a command that the user may want next."""
+        """The same options, for a command to suggest next."""
         store = self.store and without_password(self.store)
         given = {"--target": self.target, "--store": store, "--server": self.server}
         parts = [f" {option} {shlex.quote(value)}" for option, value in given.items() if value]
@@ -57,7 +59,6 @@ class Where:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Where:
-        """What the options say, of which a verb may go without some."""
         return cls(
             target=given.get("target"),
             store=given.get("store"),
@@ -68,41 +69,65 @@ class Where:
         )
 
 
+class Watch(Protocol):
+    """The part of a store's watch that live views use."""
+
+    def fileno(self) -> int: ...
+
+    def drain(self) -> object: ...
+
+    def mend(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass
 class Place:
-    """An open place: a store here, or as a RemotePlace, a server elsewhere.
+    """A local store, with or without its app; RemotePlace is a server.
 
     `app` is None where only a store was named; then no tools are known.
     """
 
     where: Where
     settings: Settings
-    service: TaskService
+    service: TaskServiceProtocol
     data_dir: Path
     app: Backburner | None = None
 
+    @property
+    def store(self) -> Store:
+        """The local store. Commands that also work on a server use `service` and `operator`."""
+        from ..service.tasks import TaskService
+
+        assert isinstance(self.service, TaskService), "a server's store is not accessible"
+        return self.service.store
+
     @cached_property
     def owner(self) -> str | None:
-        """Whose tasks the options name: an owner as the store has it. Raises AmbiguousOwner."""
-        from ..mcp.serving.token_file import TokenFile
-        from ..short_names import whole_owner
+        """The owner that the options name. Raises AmbiguousOwner."""
+        from ..mcp.transport.auth import TokenFile
+        from ..service.names import whole_owner
 
         named = self.where.owner
         if named in (None, LOCAL_OWNER):
             return named
         tokens = TokenFile.of(self.settings, self.data_dir)
-        return whole_owner(named, [*self.store.count_owners(), *(token.principal for token in tokens.read())])
+        return whole_owner(named, [*self.owners(), *(token.principal for token in tokens.read())])
+
+    def owners(self) -> dict[str, int]:
+        """Return the number of tasks of each owner."""
+        return self.store.count_owners()
 
     def whole_id(self, text: str) -> str:
-        """The task id that begins so, among the tasks that the options name."""
-        from ..short_names import whole_id
+        """Complete a task id, among the tasks of the selected owner."""
+        from ..service.names import whole_id
 
-        return whole_id(self.store, text, self.owner)
+        return whole_id(self.service, text, self.owner)
 
     def other_owner_of(self, task_id: str) -> str | None:
-        """The name of the owner of a task, by its id or how that begins, that the options leave out."""
+        """Return the owner's name of a task that the options exclude."""
         from ..errors import AmbiguousTask, TaskNotFound
-        from ..short_names import owner_name, whole_id
+        from ..service.names import owner_name, whole_id
 
         try:
             owner = self.store.head(whole_id(self.store, task_id, None)).owner
@@ -111,26 +136,22 @@ class Place:
         return None if self.owner in (None, owner) else owner_name(owner)
 
     def short_id(self, task_id: str) -> str:
-        """A beginning of an id that names the task."""
-        from ..short_names import short_id
+        """Return a unique beginning of a task id."""
+        from ..service.names import short_id
 
-        return short_id(self.store, task_id)
+        return short_id(self.service, task_id)
 
     @property
     def name(self) -> str:
-        """What to call it: nothing secret is in it."""
+        """Display name, without secrets."""
         return without_password(self.settings.store)
 
     @property
     def as_json(self) -> bool:
         return self.where.as_json
 
-    @property
-    def store(self) -> Store:
-        return self.service.store
-
     def command(self, verb: str, *words: str) -> str:
-        """A command line that does `verb` at this place."""
+        """Return a command line for this place."""
         return " ".join(["backburner", verb, *map(shlex.quote, words)]) + self.where.options
 
     @contextmanager
@@ -143,32 +164,44 @@ class Place:
         finally:
             stop()
 
+    def watch(self) -> Watch:
+        """Return a file-like watch that becomes readable after any change."""
+        return self.store.watch()
+
     @cached_property
-    def artifacts(self) -> ArtifactStore:
-        """Where the files are that tasks have made. Raises ConfigError."""
-        from ..artifacts import open_artifacts
+    def artifact_store(self) -> ArtifactStore:
+        """Storage of artifacts. Raises ConfigError."""
+        from ..store.artifacts import open_artifacts
 
         return open_artifacts(self.settings.artifacts, tasks_folder(self.data_dir))
 
-    @cached_property
-    def operator(self) -> Operator:
-        """For what is beside tasks."""
-        from .operator import LocalOperator
+    @property
+    def artifacts(self) -> ArtifactReader:
+        return self.artifact_store
 
-        return LocalOperator(self)
+    @cached_property
+    def operator(self) -> OperatorServiceProtocol:
+        """Queues, workers, statistics, tools, clients and webhooks."""
+        from ..app import make_operator
+        from ..service.tasks import TaskService
+        from ..tools.spec import Registry
+
+        assert isinstance(self.service, TaskService)
+
+        def tools() -> Registry:
+            if self.app is None:
+                return Registry()
+            discover_tools(self.app)
+            return self.app.tools
+
+        return make_operator(self.service, self.data_dir, tools)
 
     def shown_inputs(self, task: Task) -> dict[str, Any] | None:
-        """The inputs with secrets hidden; None where the tool, which says what is secret, is not known."""
-        if not task.inputs:
-            return task.inputs
-        if self.app is None or task.tool_name not in self.app.tools:
-            return None
-        return self.app.tools.get(task.tool_name).masked(task.inputs)
+        """Return inputs with secrets masked; None if the tool, which declares its secrets, is unknown."""
+        return masked_inputs(task, None if self.app is None else self.app.tools)
 
     def say_if_nobody_works(self, task: Task) -> None:
-        """Tell the user when a task will wait until somebody starts a worker; an app starts one itself."""
-        from .live_workers import say_if_nobody_works
-
+        """Warn if no worker runs; an app starts one itself."""
         if self.app is None:
             say_if_nobody_works(self, task.target)
 
@@ -176,13 +209,14 @@ class Place:
         if self.app is not None:
             self.app.close()
         else:
+            store = self.store
             self.service.close()
-            self.store.close()
+            store.close()
 
 
 @contextmanager
 def opened(where: Where, *, tools: bool = False, create: bool = False) -> Iterator[Place]:
-    """As `open_place`, and closed afterwards."""
+    """Open a place and close it afterwards."""
     place = open_place(where, tools=tools, create=create)
     try:
         yield place
@@ -191,11 +225,10 @@ def opened(where: Where, *, tools: bool = False, create: bool = False) -> Iterat
 
 
 def open_place(where: Where, *, tools: bool = False, create: bool = False) -> Place:
-    """Open what the options, the environment or `backburner.toml` name.
+    """Open the place that the options, the environment or `backburner.toml` name.
 
-    `tools`: the verb needs an app. `create`: a SQLite file that is not there is made; else a
-    mistyped name would look like an empty store. Raises typer.BadParameter when nothing is named,
-    and what loading the app or opening the store raises.
+    `tools`: the command needs an app. `create`: create a missing SQLite file; otherwise a mistyped name would
+    look like an empty store. Raises typer.BadParameter, and the errors of loading an app or opening a store.
     """
     import typer
 
@@ -206,9 +239,7 @@ def open_place(where: Where, *, tools: bool = False, create: bool = False) -> Pl
     if target:
         return _open_app(where, target)
     if tools:
-        raise typer.BadParameter(
-            "name the app that has the tools: --target lab.py (or set BACKBURNER_TARGET)"
-        )
+        raise typer.BadParameter("this command needs an app: --target lab.py (or set BACKBURNER_TARGET)")
     if not names_a_store(where, settings):
         raise typer.BadParameter(
             "say where to look: --target lab.py, or --store sqlite:///lab.db (or set BACKBURNER_TARGET or"
@@ -218,17 +249,17 @@ def open_place(where: Where, *, tools: bool = False, create: bool = False) -> Pl
 
 
 def load_settings(where: Where) -> Settings:
-    from ..config import Settings
+    from ..settings import Settings
 
     return Settings.load("backburner", {"store": where.store})
 
 
 def load_app(where: Where, target: str) -> Backburner:
-    """The app of a target, on the store that the options name, if they do. Raises AppNotFound."""
-    from ..target import load, parse, plain_arguments
+    """Load an app; a store in the options replaces its own. Raises AppNotFound."""
+    from ..tools.targets import load, parse, plain_arguments
 
     target, ours = parse(target), [*sys.argv]
-    sys.argv[:] = plain_arguments(target)  # the app may read them, and ours are not meant for it
+    sys.argv[:] = plain_arguments(target)  # the app may read its arguments; ours are not for it
     try:
         app: Backburner = load(target)
     finally:
@@ -240,30 +271,27 @@ def load_app(where: Where, target: str) -> Backburner:
 
 
 def names_a_store(where: Where, settings: Settings) -> bool:
-    from ..config import default_store
+    from ..settings import default_store
 
     return bool(where.store) or settings.store != default_store("backburner", os.environ)
 
 
-def learn_tools(app: Backburner) -> None:
-    """Have the tools of an attached server known: it is asked for its list once, in this process."""
+def discover_tools(app: Backburner) -> None:
+    """List the tools of an attached server, once."""
     if app.server is None:
         return
     import anyio
 
-    from ..mcp.adapters.listing import learn_tools
+    from ..mcp.adapters.servers import discover_tools
 
-    anyio.run(learn_tools, app)
+    anyio.run(discover_tools, app)
 
 
 def _open_server(where: Where, server: str, settings: Settings) -> Place:
-    """A server elsewhere. It is reached with the first question."""
     import typer
 
-    from .remote_place import open_server
-
     if where.target or where.store:
-        raise typer.BadParameter("name a server, or an app or a store; not both")
+        raise typer.BadParameter("give either a server, or an app or a store; not both")
     if not server.startswith(("http://", "https://")):
         raise typer.BadParameter("write the server as in --server https://lab.example")
     return open_server(where, server, settings)
@@ -280,18 +308,154 @@ def _open_app(where: Where, target: str) -> Place:
 
 def _open_store(where: Where, settings: Settings, *, create: bool) -> Place:
     from ..app import data_dir
-    from ..artifacts import open_artifacts
     from ..errors import StoreError
-    from ..service import TaskService
-    from ..stores import open_store
-    from ..stores.sqlite import sqlite_path
-    from ..tools import Registry
+    from ..service.tasks import TaskService
+    from ..store import open_store
+    from ..store.artifacts import open_artifacts
+    from ..store.sqlite import sqlite_path
+    from ..tools.spec import Registry
 
     if settings.store.startswith("sqlite:///") and not create and not sqlite_path(settings.store).exists():
-        reason = "there is no such file; `backburner migrate` makes a new store"
+        reason = "there is no such file; `backburner migrate` creates a new store"
         raise StoreError(store=settings.store, reason=reason)
     store = open_store(settings.store, synchronous=settings.sqlite.synchronous)
     folder = data_dir(settings, store.url)
     artifacts = open_artifacts(settings.artifacts, tasks_folder(folder))
     service = TaskService(store, Registry(), settings, remove_files=artifacts.remove)
     return Place(where, settings, service, folder)
+
+
+def open_server(where: Where, server: str, settings: Settings) -> Place:
+    """Open a remote place; the first request connects. Raises InvalidRequest."""
+    return RemotePlace(where, settings, Connection(server, where.token))
+
+
+class _NoNews:
+    """Watch of a remote place: never readable, so that views refresh by their own timer."""
+
+    def __init__(self) -> None:
+        self._read_end, self._write_end = os.pipe()
+
+    def fileno(self) -> int:
+        return self._read_end
+
+    def drain(self) -> None: ...
+
+    def mend(self) -> None: ...
+
+    def close(self) -> None:
+        os.close(self._read_end)
+        os.close(self._write_end)
+
+
+class RemotePlace(Place):
+    """A server, reached over its HTTP API."""
+
+    def __init__(self, where: Where, settings: Settings, server: Connection) -> None:
+        super().__init__(where, settings, RemoteTaskService(server), Path())
+        self._server = server
+
+    @cached_property
+    def owner(self) -> str | None:
+        """The server resolves owner names; by default the token's own tasks are meant."""
+        return None if self.where.owner == LOCAL_OWNER else self.where.owner
+
+    def owners(self) -> dict[str, int]:
+        """The server does not reveal other owners."""
+        return {}
+
+    @property
+    def name(self) -> str:
+        return self._server.name
+
+    def watch(self) -> Watch:
+        return _NoNews()
+
+    @property
+    def artifacts(self) -> ArtifactReader:
+        return RemoteArtifacts(self._server)
+
+    @cached_property
+    def operator(self) -> OperatorServiceProtocol:
+        return RemoteOperatorService(self._server)
+
+    def other_owner_of(self, task_id: str) -> None:
+        """The server does not reveal other owners."""
+
+    def short_id(self, task_id: str) -> str:
+        """Return a fixed-length beginning: a lookup per id would take too long."""
+        return task_id[:SHORT_CHARS]
+
+    def shown_inputs(self, task: Task) -> dict[str, Any] | None:
+        return task.inputs  # the server has masked them
+
+    def say_if_nobody_works(self, task: Task) -> None: ...
+
+    def close(self) -> None:
+        self.service.close()
+
+
+def supervision(place: Place) -> Supervision:
+    """Return the supervisor and live workers of a local place."""
+    from ..engines.health import supervision_of
+
+    return supervision_of(place.store, place.settings, place.data_dir)
+
+
+def live_workers(place: Place) -> list[Worker]:
+    """Return workers of all hosts with a recent heartbeat."""
+    return supervision(place).live
+
+
+def leased_tasks(place: Place) -> Iterator[Task]:
+    """Yield all leased tasks, of any owner."""
+    from ..store.protocol import TaskQuery
+
+    before = None
+    while True:
+        page = place.store.page(TaskQuery(states=LEASED, before_seq=before, limit=500))
+        yield from page
+        if len(page) < 500:
+            return
+        before = page[-1].seq
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A task that waits for an answer, and the command that answers it."""
+
+    task: Task
+    since: int
+    command: str
+
+    def record(self) -> dict[str, str]:
+        return {"task_id": self.task.task_id, "asked_at": iso(self.since), "command": self.command}
+
+    @property
+    def message(self) -> str:
+        return f"{self.task.task_id} ({self.task.tool_name}) has waited {age(self.since)} for an answer"
+
+
+def asking_tasks(place: Place) -> Iterator[Asking]:
+    """Yield tasks that wait for an answer, of any owner."""
+    for task in leased_tasks(place):
+        if task.state is State.INPUT_REQUIRED:
+            asked = [
+                one.asked_at for one in place.store.input_requests(task.task_id) if one.answered_at is None
+            ]
+            where = dataclasses.replace(place.where, owner=owner_name(task.owner))
+            command = f"backburner answer {task.task_id}{where.options}"
+            yield Asking(task, min(asked, default=task.updated_at), command)
+
+
+def say_if_nobody_works(place: Place, target: str) -> None:
+    """Warn if no worker runs."""
+    found = supervision(place)
+    if found.standing.state == "absent" and not found.live:
+        say(f"No workers run on this store; start some: backburner worker {as_written(target)}", "yellow")
+
+
+def as_written(target: str) -> str:
+    """Return a target in the form that users write."""
+    place, _, name = target.partition("#")
+    return place.partition(":")[2] + (f":{name[1:]}" if name.startswith(".") else "")

@@ -1,4 +1,4 @@
-"""The other side: calling slow tools, whatever their server speaks, and holding on to what they do."""
+"""Client: calls slow tools on any MCP server and tracks their tasks."""
 
 from __future__ import annotations
 
@@ -6,40 +6,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..client_errors import ConnectionLost as ConnectionLost
-    from ..client_errors import NotAuthorized as NotAuthorized
-    from ..client_errors import NotOffered as NotOffered
-    from ..client_errors import ResultLost as ResultLost
-    from ..client_errors import TaskWasCancelled as TaskWasCancelled
-    from ..mcp.dialects.task_id.host_poller import AsyncTask as AsyncTask
-    from ..mcp.dialects.task_id.host_poller import HostPoller as HostPoller
-    from ..mcp.dialects.tasks_2026.extension import TasksExtension as TasksExtension
+    from ..errors import ConnectionLost as ConnectionLost
+    from ..errors import NotAuthorized as NotAuthorized
+    from ..errors import NotOffered as NotOffered
+    from ..errors import ResultLost as ResultLost
+    from ..errors import TaskWasCancelled as TaskWasCancelled
+    from ..mcp.dialects.task_id.client import AsyncTask as AsyncTask
+    from ..mcp.dialects.task_id.client import HostPoller as HostPoller
+    from ..mcp.dialects.tasks_2026.client import TasksExtension as TasksExtension
     from ..mcp.updates import LogLine as LogLine
     from ..mcp.updates import TaskProgress as TaskProgress
     from ..mcp.updates import Update as Update
-    from .artifacts import RemoteArtifact as RemoteArtifact
     from .bridge import Bridge as Bridge
     from .client import BackburnerClient as BackburnerClient
     from .display import TaskDisplay as TaskDisplay
+    from .handle import HandleFile as HandleFile
+    from .handle import RemoteArtifact as RemoteArtifact
     from .handle import TaskHandle as TaskHandle
-    from .handle_file import HandleFile as HandleFile
+
 
 # As in `backburner` itself: imported when first used.
 _HOMES = {
-    "RemoteArtifact": ".artifacts",
+    "RemoteArtifact": ".handle",
     "Bridge": ".bridge",
     "BackburnerClient": ".client",
     "TaskDisplay": ".display",
-    "ConnectionLost": "..client_errors",
-    "NotAuthorized": "..client_errors",
-    "NotOffered": "..client_errors",
-    "ResultLost": "..client_errors",
-    "TaskWasCancelled": "..client_errors",
-    "TasksExtension": "..mcp.dialects.tasks_2026.extension",
+    "ConnectionLost": "..errors",
+    "NotAuthorized": "..errors",
+    "NotOffered": "..errors",
+    "ResultLost": "..errors",
+    "TaskWasCancelled": "..errors",
+    "TasksExtension": "..mcp.dialects.tasks_2026.client",
     "TaskHandle": ".handle",
-    "HandleFile": ".handle_file",
-    "AsyncTask": "..mcp.dialects.task_id.host_poller",
-    "HostPoller": "..mcp.dialects.task_id.host_poller",
+    "HandleFile": ".handle",
+    "AsyncTask": "..mcp.dialects.task_id.client",
+    "HostPoller": "..mcp.dialects.task_id.client",
     "LogLine": "..mcp.updates",
     "TaskProgress": "..mcp.updates",
     "Update": "..mcp.updates",

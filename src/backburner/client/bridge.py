@@ -1,7 +1,6 @@
-"""A server for hosts that know nothing of tasks, in front of one that makes tasks of its slow calls.
+"""A server for hosts without task support, in front of a server with tasks.
 
-Each call is held, with progress, for as long as the host can be expected to wait; then the host
-gets a handle, and a tool to wait on with it.
+Each call is held, with progress, as long as the host waits; then the host gets a handle and a tool to wait.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from mcp_types.jsonrpc import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
-from ..config import Settings
 from ..errors import BackburnerError
-from ..estimate import EstimateSource, ExpectedRuntime
+from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
-from ..mcp.dialects.two_stage import wire as two_stage
+from ..mcp.dialects.tasks_2026.wire import EXTENSION
+from ..mcp.dialects.two_stage import wire
 from ..mcp.open_calls import NEW, as_joined
-from ..mcp.patience import Patience
-from ..mcp.request import request_meta
-from ..mcp.timeouts import LATE_S, timer_ran_out
+from ..mcp.requests import request_meta
 from ..mcp.updates import Update
+from ..settings import Settings
+from ..tools.estimates import DEFAULT_ESTIMATE_S, EstimateSource, ExpectedRuntime
 from ..version import VERSION
 from .client import BackburnerClient
 from .handle import TaskHandle
@@ -64,6 +63,9 @@ _OWN_TOOLS: dict[str, dict[str, Any]] = {
     },
 }
 
+#: A server that makes tasks of slow calls answers them within this time, unless it holds the call.
+_TASK_ANSWER_S = 10.0
+
 Context = ServerRequestContext[Any, Any]
 
 
@@ -76,7 +78,7 @@ Handler = Callable[[Context, _Params], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of the host, by its task. `key` is the same for the same call; None if it is no tool's."""
+    """A call of the host. `key` identifies identical calls; None for `wait_for_task`."""
 
     handle: TaskHandle
     key: str | None = None
@@ -88,29 +90,29 @@ class _Call:
 
 
 class Bridge:
-    """Serves a host over stdio; `target` is what BackburnerClient takes."""
+    """Serves a host over stdio; `target` is that of BackburnerClient."""
 
     def __init__(self, target: Any, *, settings: Settings | None = None, **options: Any) -> None:
         self._settings = settings or Settings.load("bridge")
-        self._patience = Patience(self._settings)
-        # Under a name of its own: what is too large for most hosts is too large for this one.
+        self._patience = TimeoutPolicy(self._settings)
+        # Its own client name, so that results have the size limit of hosts.
         info = types.Implementation(name="bridge", version=VERSION)
         self._client = BackburnerClient(
             target, elicitation_callback=self._elicit, **{"client_info": info, **options}
         )
         self._host: Context | None = None
-        self._held: dict[Any, _Call] = {}
+        self._held: dict[Any, asyncio.Task[_Call]] = {}
         self._handles: dict[str, TaskHandle] = {}
         self._given_up: dict[str, tuple[_Call, float]] = {}
 
     async def run(self) -> None:
-        """Connect to the server, then serve the host until it goes. Raises ConnectionLost."""
+        """Connect to the server, then serve the host until it disconnects. Raises ConnectionLost."""
         async with self.serving() as server, stdio_server() as (reads, writes):
             await server.run(reads, writes, server.create_initialization_options())
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Server[Any]]:
-        """The server that the host talks to, for as long as the one behind it is connected."""
+        """Yield the server for the host, while the one behind it is connected."""
         async with self._client as client:
             link = await client.connection.link()
             info, offered = link.session.server_info, link.session.server_capabilities
@@ -131,9 +133,13 @@ class Bridge:
                     handlers.update(dict.fromkeys(methods, self._forward))
             for method, handler in handlers.items():
                 server.add_request_handler(method, _Params, _in_words_of_host(handler))
-            yield server
+            try:
+                yield server
+            finally:
+                for starting in self._held.values():
+                    starting.cancel()
 
-    # -- what is passed on as it is
+    # -- forwarding
 
     async def _forward(self, ctx: Context, params: _Params) -> dict[str, Any]:
         given = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
@@ -162,13 +168,14 @@ class Bridge:
             typed = name not in _OWN_TOOLS and bool(listed.get("outputSchema"))
             async with progress.beating(self._patience.limits_of(ctx).heartbeat_s):
                 if name == WAIT_FOR_TASK:
-                    call = _Call(await self._handle(arguments))
+                    starting = self._resumed(arguments)
                     wanted = arguments.get("timeout_s")
                     patience = min((s for s in (patience, wanted) if s is not None), default=None)
                 else:
                     if typed and not self._patience.gives_up(ctx):
-                        patience = None  # nothing but the result would do (docs/decisions/0020)
-                    call = await self._started(ctx, name, arguments, progress, typed=typed)
+                        patience = None  # only the result matches the schema (docs/decisions/0020)
+                    starting = self._started(ctx, name, arguments, progress, typed=typed)
+                call = await self._register(ctx, asyncio.ensure_future(starting))
                 left_s = None if patience is None else max(0, patience - (time.monotonic() - came_at))
                 return await self._hold(ctx, call, left_s, progress)
         except BackburnerError as error:
@@ -182,10 +189,13 @@ class Bridge:
         task_id = str(arguments.get("task_id"))
         return self._handles.get(task_id) or await self._client.resume(task_id)
 
+    async def _resumed(self, arguments: dict[str, Any]) -> _Call:
+        return _Call(await self._handle(arguments))
+
     async def _started(
         self, ctx: Context, name: str, arguments: dict[str, Any], progress: _Progress, *, typed: bool
     ) -> _Call:
-        """The call's task; that of the same call, if the host has given that up and not got its result."""
+        """Return the call's task, or that of an identical call that the host gave up."""
         key = json.dumps([name, arguments], sort_keys=True)
         if request_meta(ctx).get(NEW) is not True:
             known, until = self._given_up.pop(key, (None, 0.0))
@@ -194,29 +204,48 @@ class Bridge:
         handle = await self._client.start(name, arguments, on_update=progress.say)
         return _Call(handle, key, typed=typed)
 
+    async def _register(self, ctx: Context, starting: asyncio.Task[_Call]) -> _Call:
+        """Wait for the call's task. A host that stops waiting before its id is here can still cancel it."""
+        self._held[ctx.request_id] = starting
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._abandoned)
+            self._release(ctx, LATE_S)
+            raise
+        except BaseException:
+            self._release(ctx)
+            raise
+
+    def _abandoned(self, starting: asyncio.Task[_Call]) -> None:
+        if not starting.cancelled() and starting.exception() is None:
+            self._give_up(starting.result())
+
+    def _release(self, ctx: Context, after_s: float = 0.0) -> None:
+        asyncio.get_running_loop().call_later(after_s, self._held.pop, ctx.request_id, None)
+
     async def _hold(
         self, ctx: Context, call: _Call, patience: float | None, progress: _Progress
     ) -> dict[str, Any]:
-        self._held[ctx.request_id] = call
         kept_s = 0.0
         try:
             async with asyncio.timeout(patience):
                 result = await call.handle.result(progress.say)
         except TimeoutError:
             self._give_up(call)
-            handed_out = _handed_out(call.handle, progress.last, self._settings, typed=call.typed)
-            return call.said(two_stage.too_early(handed_out) if call.typed else handed_out)
+            handed_out = _handed_out(call.handle, progress.last, typed=call.typed)
+            return call.said(wire.too_early(handed_out) if call.typed else handed_out)
         except asyncio.CancelledError:
             self._give_up(call)
-            kept_s = LATE_S  # its host may have stopped it: that is said by itself
+            kept_s = LATE_S  # a cancel notification may follow
             raise
         finally:
-            asyncio.get_running_loop().call_later(kept_s, self._held.pop, ctx.request_id, None)
+            self._release(ctx, kept_s)
         self._forget(call.handle.task_id)
         return call.said(result.model_dump(by_alias=True, mode="json", exclude_none=True))
 
     def _give_up(self, call: _Call) -> None:
-        """The host waits no more, and the task goes on: for the same call, and for `wait_for_task`."""
+        """Keep the task for an identical call, and for `wait_for_task`."""
         now = time.monotonic()
         self._handles[call.handle.task_id] = call.handle
         self._given_up = {key: known for key, known in self._given_up.items() if now < known[1]}
@@ -224,27 +253,37 @@ class Bridge:
             self._given_up[call.key] = call, now + self._settings.mcp.join_window_s
 
     def _forget(self, task_id: str) -> None:
-        """Its result was delivered, or nobody wants it."""
+        """Drop a call whose result was delivered or is not wanted."""
         self._handles.pop(task_id, None)
         for key in [key for key, (call, _) in self._given_up.items() if call.handle.task_id == task_id]:
             del self._given_up[key]
 
     async def _hear_cancelled(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """A host that stops a held call cancels its task; one whose timer ran out, or that goes, does not."""
+        """Cancel the task of a call that the host cancelled, unless its timeout did."""
         if ctx.method == "notifications/cancelled":
             said = ctx.params or {}
-            call = self._held.get(said.get("requestId"))
-            detaches = timer_ran_out(said.get("reason")) or self._settings.mcp.on_cancel == "detach"
-            if call is not None and not detaches:
+            starting = self._held.get(said.get("requestId"))
+            detaches = is_timeout_reason(said.get("reason")) or self._settings.mcp.on_cancel == "detach"
+            if starting is not None and not detaches:
                 with contextlib.suppress(BackburnerError, MCPError):
-                    await call.handle.cancel()
-                self._forget(call.handle.task_id)
+                    await self._stop(starting)
         return await call_next(ctx)
+
+    async def _stop(self, starting: asyncio.Task[_Call]) -> None:
+        """Cancel a call: its task, or the request itself if the server does not answer with a task."""
+        link = await self._client.connection.link()
+        makes_tasks = "tasks" in link.capabilities or EXTENSION in link.capabilities.get("extensions", {})
+        await asyncio.wait([starting], timeout=_TASK_ANSWER_S if makes_tasks else 0)
+        if starting.cancel() or starting.cancelled():
+            return
+        call = starting.result()
+        await call.handle.cancel()
+        self._forget(call.handle.task_id)
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
-        """Ask the host, if it can be asked; one that cannot is taken to refuse."""
+        """Ask the host; one that cannot be asked declines."""
         host = self._host
         if host is None or not host.session.check_client_capability(_ELICITATION):
             return types.ElicitResult(action="cancel")
@@ -257,7 +296,7 @@ class Bridge:
 
 
 def _in_words_of_host(handler: Handler) -> Handler:
-    """The newer era wants every result to say what it is; what is too much for the older is sieved out."""
+    """Add the result fields that 2026-07-28 requires."""
 
     async def answer(ctx: Context, params: _Params) -> dict[str, Any]:
         result = await handler(ctx, params)
@@ -269,7 +308,7 @@ def _in_words_of_host(handler: Handler) -> Handler:
 
 
 class _Progress:
-    """Progress for the host: it must grow, whatever the task says, and not cease while a call is held."""
+    """Progress for the host: it grows, and is repeated while a call is held."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -304,13 +343,11 @@ class _Progress:
 
 
 def _for_host(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as the host may see it: without tasks."""
+    """Return a tool without its task support."""
     return {key: value for key, value in tool.items() if key != "execution"}
 
 
-def _handed_out(
-    handle: TaskHandle, last: Update | None, settings: Settings, *, typed: bool
-) -> dict[str, Any]:
+def _handed_out(handle: TaskHandle, last: Update | None, *, typed: bool) -> dict[str, Any]:
     progress = last.progress if last else None
     percent = f" It is {progress.percent:.0f}% done." if progress and progress.percent is not None else ""
     name = handle.tool_name or "The call"
@@ -319,8 +356,8 @@ def _handed_out(
         f" Call {WAIT_FOR_TASK} with this task_id to get its result."
     )
     told = progress.estimate if progress else None
-    expected = told or ExpectedRuntime(settings.default_estimate_s, EstimateSource.DEFAULT)
-    return two_stage.handle(handle.task_id, "running", text, typed=typed, **estimated(expected))
+    expected = told or ExpectedRuntime(DEFAULT_ESTIMATE_S, EstimateSource.DEFAULT)
+    return wire.handle(handle.task_id, "running", text, typed=typed, **estimated(expected))
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -1,33 +1,30 @@
-"""BackburnerClient: call a slow tool, whatever its server speaks."""
+"""BackburnerClient: calls slow tools on any MCP server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import mcp_types as types
 
-from ..client_errors import CallInterrupted, ConnectionLost
-from ..mcp.callbacks import answer_by_callbacks
-from ..mcp.client_dialect import ClientDialect, Conversation
+from ..errors import CallInterrupted, ConnectionLost, NotOffered
 from ..mcp.connection import Connection, Link, client_factory
-from ..mcp.content_length import Framing
-from ..mcp.dialects.client_order import client_dialects
-from ..mcp.dialects.inline import Inline
-from ..mcp.dialects.task_id.host_poller import AsyncTask, HostPoller
+from ..mcp.dialects.client import ClientDialect, Conversation, Subscription
+from ..mcp.dialects.task_id.client import AsyncTask, HostPoller, TaskIdClient
 from ..mcp.dialects.task_tools.client import TaskToolsClient
-from ..mcp.dialects.tasks_2025.questions import Questions
-from ..mcp.dialects.tasks_2026.extension import TasksExtension
+from ..mcp.dialects.tasks_2025.client import Questions, Tasks2025Client
+from ..mcp.dialects.tasks_2026.client import Tasks2026Client, TasksExtension
+from ..mcp.dialects.two_stage.client import TwoStageClient
 from ..mcp.dialects.two_stage.wire import tool_result
-from ..mcp.sdk import OnProgress
+from ..mcp.framing import Framing
+from ..mcp.sdk import OnProgress, answer_by_callbacks
 from ..mcp.updates import TaskProgress, Update
-from .handle import OnUpdate, TaskHandle
-from .handle_file import HandleFile, OpenHandle
+from .handle import HandleFile, OnUpdate, OpenHandle, TaskHandle
 
 _MOST_ROUNDS = 10
 
@@ -55,7 +52,7 @@ class BackburnerClient:
         reconnect_s: float | None = 300.0,
         **options: Any,
     ) -> None:
-        """`tasks=False` asks the server for no tasks; `async_task` is for servers of the TaskId contract.
+        """`tasks=False` requests no tasks; `async_task` is for servers of the TaskId contract.
 
         `framing="lsp"` is for a command whose messages have a `Content-Length` header. Raises ConfigError.
         """
@@ -80,7 +77,7 @@ class BackburnerClient:
         return next((task_id for task_id in named if task_id is not None), None)
 
     async def __aenter__(self) -> Self:
-        """Connects. Raises ConnectionLost, and NotAuthorized, which is one, without a token that is right."""
+        """Connect. Raises ConnectionLost, or its subclass NotAuthorized."""
         await self.connection.link()
         return self
 
@@ -106,11 +103,10 @@ class BackburnerClient:
         cancel_on_abort: bool = False,
         **more: Any,
     ) -> types.CallToolResult:
-        """Call a tool and wait for its final result, through whatever happens to the connection.
+        """Call a tool and wait for its final result, across reconnects.
 
-        Cancelling the wait ends it at once; with `cancel_on_abort` the task is cancelled, too.
-        Raises MCPError, TaskWasCancelled, ConnectionLost, and CallInterrupted if it is not known
-        whether the call arrived.
+        Cancelling ends the wait; with `cancel_on_abort` also the task. Raises MCPError, TaskWasCancelled,
+        ConnectionLost, and CallInterrupted if the connection broke before the call was answered.
         """
         handle = await self._start(tool_name, {**(arguments or {}), **more}, on_update, attended=False)
         try:
@@ -130,9 +126,9 @@ class BackburnerClient:
         on_update: OnUpdate | None = None,
         **more: Any,
     ) -> TaskHandle:
-        """Call a tool and give its handle as soon as there is one.
+        """Call a tool and return its handle as soon as there is one.
 
-        A call that the server holds is over by then; `on_update` hears of its progress.
+        A call that the server holds has ended by then; `on_update` gets its progress.
         """
         return await self._start(tool_name, {**(arguments or {}), **more}, on_update, attended=True)
 
@@ -152,7 +148,7 @@ class BackburnerClient:
     async def _answer_to_call(
         self, tool_name: str, arguments: dict[str, Any], on_progress: OnProgress
     ) -> tuple[dict[str, Any], Link]:
-        """What the server says to `tools/call`, once its first questions are answered, and on which link."""
+        """Return the answer to `tools/call`, after its first questions, and its link."""
         params: dict[str, Any] = {"name": tool_name, "arguments": arguments}
         tools = await self.connection.tools()
         link = await self.connection.link()
@@ -186,13 +182,10 @@ class BackburnerClient:
             link.end()
             raise CallInterrupted(server=self.connection.server, tool_name=tool_name, reason=error) from error
 
-    # -- coming back
+    # -- resuming
 
     async def resume(self, task_id: str) -> TaskHandle:
-        """The handle of a task that was started earlier, by this program or another one.
-
-        What the file of handles knows of it is taken up again. Nothing is asked of the server yet.
-        """
+        """Return the handle of a task that was started earlier, with its state from the file of handles."""
         kept = self._file.handles().get(task_id) if self._file is not None else None
         dialect = await self._dialect_of(task_id, None if kept is None else kept.dialect)
         if kept is None:
@@ -201,7 +194,7 @@ class BackburnerClient:
         return TaskHandle(kept, dialect, self._tools, file=self._file, answering=self._answering(True))
 
     async def open_handles(self) -> list[TaskHandle]:
-        """Every handle of this server that the file has: what an earlier run of the program left open."""
+        """Return the handles of this server in the file, from earlier runs."""
         kept = self._file.handles() if self._file is not None else {}
         return [
             await self.resume(entry.task_id)
@@ -210,11 +203,11 @@ class BackburnerClient:
         ]
 
     async def _dialect_of(self, task_id: str, kept: str | None) -> ClientDialect:
-        """The dialect that the task was begun in, if that is still spoken: the server may be a newer one."""
+        """Return the dialect in which the task began, if the server still supports it."""
         link = await self.connection.link()
         own = [dialect for dialect in self._dialects if dialect.name == kept]
         asked = [*((dialect, True) for dialect in own), *((dialect, False) for dialect in self._dialects)]
-        return next(dialect for dialect, is_own in asked if dialect.goes_on_with(task_id, link, own=is_own))
+        return next(dialect for dialect, is_own in asked if dialect.can_resume(task_id, link, own=is_own))
 
     def _handle(
         self, tool_name: str, task_id: str, conversation: Conversation, *, attended: bool
@@ -229,7 +222,7 @@ class BackburnerClient:
         )
 
     def _answering(self, attended: bool) -> Any:
-        """The user's callback where there is one. Without it, a call that nobody attends to refuses."""
+        """Return the user's callback; without one, unattended calls decline."""
 
         async def by_callback(questions: dict[str, Any]) -> dict[str, Any]:
             return await answer_by_callbacks((await self.connection.link()).session, questions)
@@ -243,7 +236,7 @@ class BackburnerClient:
 
 
 def _progress(on_update: OnUpdate | None) -> OnProgress:
-    """Tells of the progress of a call that is held until its result is there."""
+    """Return a callback for the progress of a held call."""
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         if on_update is not None:
@@ -256,13 +249,54 @@ def _progress(on_update: OnUpdate | None) -> OnProgress:
 
 
 def _name_of(target: Any) -> str:
-    """What the server is called in errors and in the file of handles."""
+    """Return the server's name for errors and the file of handles, without a password."""
     if isinstance(target, str):
         scheme, slashes, rest = target.partition("://")
         host, slash, path = rest.partition("/")
-        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"  # without a password
+        return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
     if isinstance(target, list | tuple):
         return " ".join(map(str, target))
     if command := getattr(target, "command", None):
         return " ".join([command, *target.args])
     return str(getattr(target, "name", None) or type(target).__name__)
+
+
+def client_dialects(
+    connection: Connection,
+    questions: Questions,
+    tools: TaskToolsClient,
+    poller: HostPoller | None,
+    *,
+    tasks: bool,
+) -> tuple[ClientDialect, ...]:
+    """Return the dialects in order; without `tasks` the protocol's own tasks are left out."""
+    return (
+        *([TaskIdClient(poller)] if poller is not None else []),
+        *([Tasks2026Client(connection), Tasks2025Client(connection, questions)] if tasks else []),
+        TwoStageClient(connection, tools, asks=tasks),
+    )
+
+
+class Inline:
+    """Conversation about a call that returned its result at once."""
+
+    name: ClassVar[str] = "inline"
+
+    def __init__(self, result: types.CallToolResult) -> None:
+        self._result = result
+
+    async def read(self, task_id: str) -> Update:
+        return Update(task_id, "completed")
+
+    async def result(self, task_id: str) -> types.CallToolResult:
+        return self._result
+
+    async def cancel(self, task_id: str) -> None:
+        return
+
+    async def answer(self, task_id: str, answers: Mapping[str, Any]) -> None:
+        raise NotOffered(what="questions", task_id=task_id)
+
+    @contextlib.asynccontextmanager
+    async def subscribed(self, task_id: str) -> AsyncIterator[Subscription]:
+        yield Subscription(asyncio.Event())

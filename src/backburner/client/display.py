@@ -1,4 +1,4 @@
-"""A ready display of a task on a terminal: bar, phase, time left, and its log above."""
+"""Terminal display of a task: bar, phase, time left, and its log above."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from ..client_errors import NotOffered
+from ..core.text import printable
+from ..core.times import span
+from ..errors import NotOffered
 from ..mcp.updates import Update
-from ..terminal_text import printable
-from ..times import span
 from .handle import TaskHandle
 
 _LEVELS = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 
 
 class TaskDisplay:
-    """Shows tasks while they run, each with a bar of its own.
+    """Shows running tasks, each with a progress bar.
 
     with TaskDisplay() as display:
         result = await display.result(await client.start("relax", structure="Si"))
@@ -45,7 +45,7 @@ class TaskDisplay:
         self._progress.stop()
 
     async def result(self, handle: TaskHandle) -> types.CallToolResult:
-        """Show the task until it is over, and give its result. Raises as `TaskHandle.result` does."""
+        """Show the task until it ends, and return its result. Raises as `TaskHandle.result` does."""
         name = printable(handle.tool_name or handle.task_id)
         row = self._progress.add_task("", total=None, tool=name, percent="", said="")
         logs = asyncio.ensure_future(self._show_logs(handle)) if self._logs else None

@@ -1,35 +1,155 @@
-"""TaskHandle: one task on a server, to watch, to steer, and to read back later."""
+"""TaskHandle: one task on a server, with its artifacts, and a file that persists open handles."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import os
+import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
 
 import mcp_types as types
 
-from ..client_errors import NotOffered
-from ..mcp.client_dialect import Bell, Conversation
+from ..core.files import locked, read_json, write_json
+from ..errors import ConnectionLost, DamagedDownload, NotOffered
+from ..mcp.connection import Connection
+from ..mcp.dialects.client import Conversation, Subscription
 from ..mcp.dialects.task_tools.client import TaskToolsClient
 from ..mcp.updates import LogLine, Update
-from .artifacts import RemoteArtifact
-from .handle_file import HandleFile, OpenHandle
 
-#: How long a server is believed that says it will tell, before it is asked all the same.
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class RemoteArtifact:
+    """A file on the server. `download` is atomic: an existing file is complete and has this hash."""
+
+    artifact_id: str
+    name: str
+    kind: str
+    size_bytes: int
+    sha256: str
+    resource: str
+    download_url: str | None = None
+    _connection: Connection | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, shown: dict[str, Any], connection: Connection) -> RemoteArtifact:
+        known = {name: shown.get(name) for name in cls.__dataclass_fields__ if not name.startswith("_")}
+        return cls(**known, _connection=connection)  # type: ignore[arg-type]
+
+    async def download(self, to: str | Path = ".") -> Path:
+        """Download to a file, or into a folder under its own name. Raises DamagedDownload."""
+        target = await asyncio.to_thread(self._target, Path(to))
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:50]}.")
+        digest = hashlib.sha256()
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                await self._fetch(file, digest)
+            if digest.hexdigest() != self.sha256:
+                raise DamagedDownload(name=self.name, found=digest.hexdigest(), expected=self.sha256)
+            await asyncio.to_thread(Path(temporary).replace, target)
+        except BaseException:
+            await asyncio.to_thread(Path(temporary).unlink, missing_ok=True)
+            raise
+        return target
+
+    def _target(self, to: Path) -> Path:
+        # The name comes from the server: it must not lead out of the folder.
+        return to / (Path(self.name).name or self.artifact_id) if to.is_dir() else to
+
+    async def _fetch(self, file: IO[bytes], digest: Any) -> None:
+        async with contextlib.aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                digest.update(chunk)
+                await asyncio.to_thread(file.write, chunk)
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        if self.download_url is None:
+            async for chunk in self._read_resource():
+                yield chunk
+            return
+        import httpx2
+
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=60) as http,
+                http.stream("GET", self.download_url) as answer,
+            ):
+                answer.raise_for_status()
+                async for chunk in answer.aiter_bytes(_CHUNK):
+                    yield chunk
+        except httpx2.HTTPError as error:
+            raise ConnectionLost(server=self.download_url.partition("?")[0], reason=error) from error
+
+    async def _read_resource(self) -> AsyncGenerator[bytes]:
+        """Read by `resources/read` in ranges, for servers without a URL, as over stdio."""
+        assert self._connection is not None, "an artifact that came from a server has its connection"
+        offset = 0
+        while offset < self.size_bytes:
+            params = {"uri": f"{self.resource}?offset={offset}&length={_CHUNK}"}
+            (part,) = (await self._connection.request("resources/read", params))["contents"]
+            chunk = base64.b64decode(part["blob"]) if "blob" in part else part["text"].encode()
+            if not chunk:
+                return  # the hash check fails
+            yield chunk
+            offset += len(chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHandle:
+    """A persisted handle: server, dialect, and what was seen of the task."""
+
+    task_id: str
+    server: str
+    tool_name: str
+    dialect: str
+    seen: str = ""
+    log_cursor: str | None = None
+    #: The result, from servers that deliver it only once.
+    result: dict[str, Any] | None = None
+
+
+class HandleFile:
+    """Open handles by task id, in a file with atomic writes and a lock."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+
+    def handles(self) -> dict[str, OpenHandle]:
+        return {task_id: OpenHandle(**entry) for task_id, entry in read_json(self.path).items()}
+
+    def keep(self, handle: OpenHandle, *, synced: bool = True) -> None:
+        self._change(lambda entries: entries.update({handle.task_id: asdict(handle)}), synced=synced)
+
+    def forget(self, task_id: str) -> None:
+        self._change(lambda entries: entries.pop(task_id, None), synced=True)
+
+    def _change(self, change: Callable[[dict[str, Any]], Any], *, synced: bool) -> None:
+        with locked(self.path):
+            entries = read_json(self.path)
+            change(entries)
+            write_json(self.path, entries, synced=synced)
+
+
+#: Poll interval while the server promises notifications.
 _TRUST_S = 30.0
-#: How often a server is asked that does not say how often: more and more seldom.
+#: Poll interval without the server's advice: it grows.
 _FIRST_POLL_S, _GROWTH, _POLL_S = 0.05, 1.5, 2.0
 
 OnUpdate = Callable[[Update], Any]
-#: Answers questions, by their keys; None where that is left to `TaskHandle.answer`.
+#: Answers questions by key; None to leave that to `TaskHandle.answer`.
 Answering = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class TaskHandle:
-    """A task. It stays good through lost connections and restarts, on either side."""
+    """A task on a server. It survives lost connections and restarts of either side."""
 
     def __init__(
         self,
@@ -61,20 +181,17 @@ class TaskHandle:
 
     @property
     def dialect(self) -> str:
-        """How the server speaks of it: `2026-07-28`, `2025-11-25`, `two-stage`, `task-id` or `inline`."""
+        """Dialect of the server: `2026-07-28`, `2025-11-25`, `two-stage`, `task-id` or `inline`."""
         return self._conversation.name
 
-    #: The older name of `dialect`.
-    speech = dialect
-
-    def listening(self) -> contextlib.AbstractAsyncContextManager[Bell]:
-        """A bell that rings when the server says that there may be news of the task."""
-        return self._conversation.listening(self.task_id)
+    def subscribed(self) -> contextlib.AbstractAsyncContextManager[Subscription]:
+        """Return a context with a bell that rings on news of the task."""
+        return self._conversation.subscribed(self.task_id)
 
     # -- reading
 
     async def status(self) -> Update:
-        """Where the task is now. Raises MCPError if the server does not know it, and ConnectionLost."""
+        """Return the current status. Raises MCPError for an unknown task, and ConnectionLost."""
         if self._result is not None:
             return Update(self.task_id, "completed", result=self._result)
         update = await self._conversation.read(self.task_id)
@@ -87,38 +204,36 @@ class TaskHandle:
         return update
 
     async def watch(self) -> AsyncGenerator[Update]:
-        """What changes, from now to the end, which is always the last update; each is given once.
+        """Yield changes until the task ends; the end is always the last update.
 
-        By notification where the server sends them, else by asking as often as it wishes. What
-        was in between while nobody looked is not told, the end always is. An update counts as
-        seen when the next one is asked for; with a file of handles this holds in a restarted
-        program, too.
+        Uses notifications where the server sends them, or else polls. Intermediate updates may be skipped. An
+        update counts as seen when the next is requested; with a file of handles this survives a restart.
         """
         delay_s = _FIRST_POLL_S
-        async with self.listening() as bell:
+        async with self.subscribed() as subscription:
             while True:
-                bell.event.clear()
+                subscription.event.clear()
                 update = await self.status()
-                for told in _in_order(bell.told, update):
+                for told in _in_order(subscription.updates, update):
                     if told.fingerprint != self._kept.seen:
                         yield told
                         self._note(seen=told.fingerprint)
                 if update.finished:
                     if update.result is None:
-                        self.forget()  # the server has it, for whoever asks by the id
+                        self.forget()
                     return
                 if await self._saw_to_questions(update):
                     continue
                 delay_s = min(_GROWTH * delay_s, _POLL_S)
-                wait_s = _TRUST_S if bell.trusted else update.poll_s or delay_s
+                wait_s = _TRUST_S if subscription.reliable else update.poll_s or delay_s
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(bell.event.wait(), wait_s)
+                    await asyncio.wait_for(subscription.event.wait(), wait_s)
 
     async def result(self, on_update: OnUpdate | None = None) -> types.CallToolResult:
-        """Wait for the end, and give the result of the call.
+        """Wait for the end, and return the result of the call.
 
-        A tool's own error is a result with `is_error`. Raises MCPError where the call itself would
-        have, TaskWasCancelled and ConnectionLost. Cancelling the wait leaves the task alone.
+        A tool's own error is a result with `is_error`. Raises MCPError where the call itself would,
+        TaskWasCancelled and ConnectionLost. Cancelling the wait does not affect the task.
         """
         async with contextlib.aclosing(self.watch()) as updates:
             async for update in updates:
@@ -132,10 +247,7 @@ class TaskHandle:
         return self._result
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[LogLine]:
-        """The lines that the tool has written since they were last read here, each once.
-
-        With `follow`, also those to come until the task is finished. Raises NotOffered.
-        """
+        """Yield log lines not read yet; with `follow`, until the task ends. Raises NotOffered."""
         finished = not follow
         while True:
             cursor = self._kept.log_cursor
@@ -149,23 +261,23 @@ class TaskHandle:
             if finished:
                 return
             update = await self._conversation.read(self.task_id)
-            finished = update.finished  # then what it wrote last is read once more
+            finished = update.finished  # one more read then gets the last lines
             if not finished:
                 await asyncio.sleep(min(update.poll_s or _POLL_S, _POLL_S))
 
     async def artifacts(self) -> list[RemoteArtifact]:
-        """The files that the task has made so far; some servers tell only at its end. Raises NotOffered."""
+        """Return the files made so far; some servers list them only at the end. Raises NotOffered."""
         found = await self._tools.artifacts(self.task_id)
         return [RemoteArtifact.of(shown, self._tools.connection) for shown in found]
 
-    # -- steering
+    # -- control
 
     async def cancel(self) -> None:
-        """Ask for its end. Harmless when it is over already."""
+        """Request cancellation. Harmless for a finished task."""
         await self._conversation.cancel(self.task_id)
 
     async def answer(self, answers: Mapping[str, Any]) -> None:
-        """Answer questions: by their keys, `{"action": "accept", "content": {…}}` or the content alone."""
+        """Answer questions by key: `{"action": "accept", "content": {…}}`, or the content alone."""
         await self._conversation.answer(self.task_id, {key: _answer(value) for key, value in answers.items()})
 
     async def _saw_to_questions(self, update: Update) -> bool:
@@ -177,10 +289,10 @@ class TaskHandle:
             await self._conversation.answer(self.task_id, await self._answering(new))
         return True
 
-    # -- surviving
+    # -- persistence
 
     def forget(self) -> None:
-        """Take it out of the file of open handles. The task itself is not touched."""
+        """Remove it from the file of open handles. The task itself is not affected."""
         if self._file is not None:
             self._file.forget(self.task_id)
             self._file = None
@@ -188,12 +300,12 @@ class TaskHandle:
     def _note(self, *, synced: bool = False, **changes: Any) -> None:
         self._kept = replace(self._kept, **changes)
         if self._file is not None:
-            # A note that is lost in a power cut mostly costs an update told twice, so it is not waited for.
+            # Not synced by default: after a power cut an update is repeated.
             self._file.keep(self._kept, synced=synced)
 
 
 def _in_order(told: deque[Update], update: Update) -> Iterator[Update]:
-    """What the server told by itself, and then where the task is, unless what was told is newer."""
+    """Yield the pushed updates, then the status, unless a pushed update is newer."""
     newer = bool(told)
     while told:
         yield told.popleft()

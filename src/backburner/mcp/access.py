@@ -1,31 +1,41 @@
-"""Tasks as a request may see them: what every dialect does with the TaskService."""
+"""Task operations of one MCP request, with ownership and tracing."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+
 from ..app import Backburner
-from ..config import Settings
+from ..core.lifecycle import State
+from ..core.requests import TaskRequest
+from ..core.task import Answer, Task, TaskHead
 from ..errors import BackburnerError, EngineError, TaskNotFound
-from ..figures import FIGURES
-from ..lifecycle import State
-from ..service import TaskResult, TaskService, TaskStatus
-from ..task import Answer, Task, TaskHead
-from ..task_request import TaskRequest
-from ..tools import ToolSpec
-from .call_spans import became, traceparent_for, tracestate_for
-from .kept_request import kept_request
-from .links import Links
+from ..observability.counters import COUNTERS
+from ..observability.tracing import (
+    EXECUTE_TOOL,
+    OPERATION,
+    TASK_ID,
+    TOOL,
+    context_of,
+    traceparent_of,
+    tracestate_of,
+)
+from ..service.tasks import TaskResult, TaskService, TaskStatus
+from ..settings import Settings
+from ..tools.spec import ToolSpec
+from .client_timeouts import TimeoutPolicy, may_be_retry
+from .notifications import WEBHOOK, ChatNotifier
 from .open_calls import NEW, OpenCalls
-from .outcomes import call_tool_result
-from .patience import Patience
-from .progress_tokens import kept
-from .request import (
+from .progress import token_meta
+from .requests import (
     RequestContext,
     arguments_of,
     caller_of_request,
@@ -33,26 +43,26 @@ from .request import (
     is_traced,
     owner_of_request,
     request_meta,
+    stored_request,
     traceparent_of_request,
     tracestate_of_request,
+    valid_tracestate,
 )
+from .results import CLIENT, ArtifactLinks, ResultPresenter, call_tool_result, most_bytes, most_tokens
 from .sdk import stream_of
-from .showing import CLIENT, Showing, most_bytes, most_tokens
-from .telling import WEBHOOK, ChatWaking
-from .timeouts import may_be_repeated
 
 logger = logging.getLogger(__name__)
 
 
 class TaskAccess:
-    """The door from requests to tasks. The owner is always the one of the request that is being served."""
+    """Gives requests access to tasks. The owner is that of the current request."""
 
     def __init__(self, app: Backburner) -> None:
         self.app = app
-        self.waking = ChatWaking(app)
-        #: The tool by which parts of results are read, where there is one.
-        self.reading_tool = ""
-        self.patience = Patience(app.settings, app)
+        self.chat = ChatNotifier(app)
+        #: Name of the tool that reads parts of results; empty if there is none.
+        self.read_tool = ""
+        self.patience = TimeoutPolicy(app.settings, app)
         self._started: asyncio.Future[None] | None = None
         self.open_calls = OpenCalls(app)
 
@@ -65,8 +75,8 @@ class TaskAccess:
         return self.app.service
 
     @cached_property
-    def links(self) -> Links:
-        return Links(
+    def links(self) -> ArtifactLinks:
+        return ArtifactLinks(
             self.app.store,
             self.settings.http.public_url,
             self.settings.http.artifact_link_s,
@@ -74,25 +84,25 @@ class TaskAccess:
         )
 
     def wake(self) -> None:
-        """Open the store and get the work going, in the background; only the first call does anything."""
+        """Open the store and start the engine in the background; later calls do nothing."""
         if self._started is None:
             self._started = asyncio.ensure_future(asyncio.to_thread(self.app.start))
 
     async def ready(self) -> None:
-        """Wait until the store is open, and until somebody works on it if that is possible.
+        """Wait until the store is open and the engine has started.
 
-        Raises what opening the store raises, and EngineError for an app that nobody could ever work for.
-        Who cannot be started now may be later: the engine goes on trying, and tasks are kept until then.
+        Raises StoreError, and EngineError for an app without a target. Other engine errors are logged: the
+        engine retries, and tasks stay queued until then.
         """
         self.wake()
         assert self._started is not None, "wake has started it"
         try:
             await asyncio.shield(self._started)
         except BackburnerError as error:
-            self._started = None  # the next request may have more luck
+            self._started = None  # so that the next request retries
             if not isinstance(error, EngineError) or not self.app.target:
                 raise
-            logger.warning("Tasks are kept, but nobody works on them yet: %s", error)
+            logger.warning("Tasks are stored, but the engine has not started yet: %s", error)
 
     # -- submitting
 
@@ -105,65 +115,65 @@ class TaskAccess:
         answers: Mapping[str, Answer] | None = None,
         external_id: str | None = None,
     ) -> TaskStatus:
-        """Make the task of a `tools/call` request; it is on disk when this returns.
+        """Store the task of a `tools/call` request, and return its status once it is on disk.
 
-        Or find that of the same call, made before and given up: then the status says `joined`. A call that
-        names its task, or has answered questions, is never taken for another.
+        Returns the task of an earlier identical call that was given up; the status then says `joined`. A call
+        that names its task or answers questions never joins.
         """
         await self.ready()
+        traceparent, tracestate = _trace_context(ctx)
         request = TaskRequest(
             spec.name,
             arguments_of(ctx),
             owner=owner_of_request(),
             ttl_s=ttl_s,
             external_id=external_id,
-            traceparent=traceparent_for(ctx) if is_traced() else traceparent_of_request(ctx),
-            tracestate=tracestate_for(ctx) if is_traced() else tracestate_of_request(ctx),
+            traceparent=traceparent,
+            tracestate=tracestate,
             answers=answers or {},
             caller=caller_of_request(),
-            meta=self._kept(ctx, spec),
+            meta=self._stored_meta(ctx, spec),
             webhook=request_meta(ctx).get(WEBHOOK),
         )
-        status = await self._kept_or_joined(ctx, spec, request)
+        status = await self._store_or_join(ctx, spec, request)
         if is_traced():
-            became(status.task_id)
+            trace.get_current_span().set_attribute(TASK_ID, status.task_id)
         return status
 
-    async def _kept_or_joined(self, ctx: RequestContext, spec: ToolSpec, request: TaskRequest) -> TaskStatus:
+    async def _store_or_join(self, ctx: RequestContext, spec: ToolSpec, request: TaskRequest) -> TaskStatus:
         aio, window_s = self.service.aio, self.settings.mcp.join_window_s
         new = await aio.new_task(request)
         if request.external_id is not None or request.answers or not window_s or spec.join == "never":
-            return await aio.keep(new)
+            return await aio.submit_new(new)
         if request_meta(ctx).get(NEW) is not True:
             status = await self.open_calls.join(new, spec.join, partial(_is_abandoned, ctx))
             if status is not None:
-                FIGURES.joined_calls += 1
+                COUNTERS.joined_calls += 1
                 return replace(status, joined=True)
         with self.open_calls.opening(new):
-            return await aio.keep(new)
+            return await aio.submit_new(new)
 
-    def _kept(self, ctx: RequestContext, spec: ToolSpec) -> dict[str, Any]:
-        """What of the request is kept with its task. Only frameworks show requests to tools."""
-        token = kept(request_meta(ctx).get("progressToken"))
-        if spec.result_kind == "value":
+    def _stored_meta(self, ctx: RequestContext, spec: ToolSpec) -> dict[str, Any]:
+        token = token_meta(request_meta(ctx).get("progressToken"))
+        if spec.result_kind == "value":  # only frameworks show requests to tools
             return token
-        return {**token, **kept_request(ctx, self.settings.mcp.kept_headers)}
+        return {**token, **stored_request(ctx, self.settings.mcp.kept_headers)}
 
     # -- reading
 
     async def status(self, task_id: str) -> TaskStatus:
-        """Raises TaskNotFound, also for another owner's task and an expired one."""
-        return present(await self.service.aio.status(task_id, owner=owner_of_request()))
+        """Return a task's status. Raises TaskNotFound, also for expired tasks and other owners' tasks."""
+        return unexpired(await self.service.aio.status(task_id, owner=owner_of_request()))
 
     async def head(self, task_id: str) -> TaskHead:
-        """As `status`, for those who need no more than to know that the task is there."""
+        """Return a task's head. Raises TaskNotFound as `status` does."""
         head = await self.service.aio.head(task_id, owner=owner_of_request())
         if head.state is State.EXPIRED:
             raise TaskNotFound(task_id=task_id)
         return head
 
     async def heads(self, task_ids: Sequence[str]) -> Mapping[str, TaskHead]:
-        """The same for several, by one read. Raises TaskNotFound if one is not there."""
+        """Return several heads in one read. Raises TaskNotFound if one is missing."""
         service = self.service
         heads = await service.aio.look(service.heads, task_ids, owner=owner_of_request())
         for task_id, head in heads.items():
@@ -171,31 +181,29 @@ class TaskAccess:
                 raise TaskNotFound(task_id=task_id)
         return heads
 
-    async def artifacts(self, task_id: str) -> dict[str, Any]:
-        """What a task has made, finished or not. Raises TaskNotFound as `status` does."""
-        return await self.service.aio.run(self.artifacts_of, task_id, owner_of_request())
-
     def artifacts_of(self, task_id: str, owner: str) -> dict[str, Any]:
-        """The same for a thread of its own."""
-        task = present(self.service.status(task_id, owner=owner)).task
+        """Return the artifacts of a task, finished or not. Raises TaskNotFound. Blocks."""
+        task = unexpired(self.service.status(task_id, owner=owner)).task
         return self.links.shown(task, self.service.artifacts(task_id, owner=owner))
 
     async def outcome(self, task: Task) -> dict[str, Any]:
-        """The `CallToolResult` of a finished task that has one."""
+        """Return the `CallToolResult` of a finished task that has one."""
         artifacts = await self.service.aio.look(self.service.store.artifacts, task.task_id)
         outcome = TaskResult(task, artifacts)
-        show = partial(call_tool_result, outcome, self.showing, typed=self._is_typed(task))
-        return await self.service.aio.run(show) if artifacts else show()  # only files take their time
+        show = partial(call_tool_result, outcome, self.presenter, typed=self._is_typed(task))
+        return await self.service.aio.run(show) if artifacts else show()  # only reading files blocks
 
     @property
-    def showing(self) -> Showing:
-        """How the client of the request that is being answered is shown results."""
+    def presenter(self) -> ResultPresenter:
+        """Presenter for the client of the current request."""
         client, settings = CLIENT.get(), self.settings
         limits = most_tokens(client, settings), most_bytes(client, settings)
-        return Showing(self.links, self.app.artifacts, *limits, self.reading_tool)
+        return ResultPresenter(self.links, self.app.artifacts, *limits, self.read_tool)
 
     def _is_typed(self, task: Task) -> bool:
-        """Whether the tool has an output schema; of one that is not known here, it is taken to."""
+        """Return whether the tool has an output schema; an unknown tool with results of its own counts as
+        typed.
+        """
         tools, name = self.app.tools, task.tool_name
         if name in tools:
             return tools.get(name).output_schema is not None
@@ -203,13 +211,41 @@ class TaskAccess:
 
 
 async def _is_abandoned(ctx: RequestContext, held: RequestContext, held_s: float) -> bool:
-    """Whether nobody may be behind a request that is held, now that `ctx` asks for the same."""
+    """Return whether the client of `held` may be gone, now that `ctx` sends the same call."""
     same_client = stream_of(ctx.session) == stream_of(held.session)
-    return (same_client and may_be_repeated(ctx, held_s)) or await has_left(held)
+    return (same_client and may_be_retry(ctx, held_s)) or await has_left(held)
 
 
-def present(status: TaskStatus) -> TaskStatus:
-    """The same status, unless the task has expired: then it is gone for every client."""
+def unexpired(status: TaskStatus) -> TaskStatus:
+    """Return the status. Raises TaskNotFound if the task has expired."""
     if status.task.state is State.EXPIRED:
         raise TaskNotFound(task_id=status.task_id)
     return status
+
+
+_TRACER = trace.get_tracer("backburner")
+
+
+@contextmanager
+def tool_call_span(ctx: RequestContext, tool_name: str) -> Iterator[None]:
+    """Trace the call in its own span, unless the framework has opened one."""
+    if trace.get_current_span().is_recording():
+        yield
+        return
+    attributes = {"mcp.method.name": ctx.method, "mcp.protocol.version": ctx.protocol_version}
+    attributes |= {"jsonrpc.request.id": str(ctx.request_id), OPERATION: EXECUTE_TOOL, TOOL: tool_name}
+    named = traceparent_of_request(ctx)
+    with _TRACER.start_as_current_span(
+        f"{ctx.method} {tool_name}",
+        kind=SpanKind.SERVER,
+        context=None if named is None else context_of(named, tracestate_of_request(ctx)),
+        attributes=attributes,
+    ):
+        yield
+
+
+def _trace_context(ctx: RequestContext) -> tuple[str | None, str | None]:
+    """Return traceparent and tracestate of the current span, or else those of the request."""
+    if is_traced() and (parent := traceparent_of(span := trace.get_current_span())):
+        return parent, valid_tracestate(tracestate_of(span))
+    return traceparent_of_request(ctx), tracestate_of_request(ctx)

@@ -1,4 +1,4 @@
-"""One server, reached again whenever the connection to it breaks, and the bells that its news ring."""
+"""A client connection to an MCP server that reconnects when it breaks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import CONNECTION_CLOSED, INVALID_REQUEST
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ..client_errors import ConnectionLost, NotAuthorized
-from ..errors import ConfigError
+from ..errors import ConfigError, ConnectionLost, NotAuthorized
 from ..version import VERSION
-from . import content_length, sdk
-from .content_length import FRAMINGS, Framing
+from . import sdk
+from .framing import ENCODING, FRAMINGS, Framing
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +34,9 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 
 T = TypeVar("T")
 
-#: Gets why the server does not let this client in.
+#: Gets the reason for a 401 or 403 response.
 OnRefused = Callable[[str], None]
-#: Makes the client of one connection, for what hears its notifications, and that it is not let in.
+#: Makes the SDK client of one connection, with its callbacks.
 MakeClient = Callable[[sdk.OnNotification, OnRefused], Client]
 
 
@@ -48,15 +47,15 @@ def client_factory(
     framing: Framing = "newline",
     **options: Any,
 ) -> MakeClient:
-    """What makes a client of `target` for each connection, since the SDK's clients connect once.
+    """Return a function that makes a client of `target` for each connection: SDK clients connect once.
 
-    `target` is a URL, a command (a list, or text as in a shell), stdio parameters, a server in
-    this process, or an app. Raises ConfigError for a framing that is not known, or not of a command.
+    `target` is a URL, a command (a list, or text as in a shell), stdio parameters, a server in this process,
+    or an app. Raises ConfigError for an unknown framing, or one for another transport.
     """
     if isinstance(target, str) and not target.startswith(("http://", "https://")):
         target = shlex.split(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
-        # With our own environment, as a command in a shell has it; the SDK alone passes next to nothing on.
+        # With the full environment, as in a shell; the SDK alone passes little of it.
         target = StdioServerParameters(command=target[0], args=list(target[1:]), env=dict(os.environ))
     if hasattr(target, "mcp_server"):
         target = target.mcp_server()
@@ -67,7 +66,7 @@ def client_factory(
 
     def make(heard: sdk.OnNotification, refused: OnRefused) -> Client:
         server = _http(target, token, refused) if isinstance(target, str) else target
-        return sdk.hear_notifications(Client(server, cache=None, **options), heard)
+        return sdk.intercept_notifications(Client(server, cache=None, **options), heard)
 
     return make
 
@@ -80,7 +79,7 @@ def _framed(target: Any, framing: Framing) -> Any:
     elif not isinstance(target, StdioServerParameters):
         reason = f"{framing!r} is for servers that are started by a command"
     else:
-        return target.model_copy(update={"encoding": content_length.ENCODING})
+        return target.model_copy(update={"encoding": ENCODING})
     raise ConfigError(setting="framing", reason=reason)
 
 
@@ -89,23 +88,23 @@ async def _http(url: str, token: str | None, refused: OnRefused) -> AsyncIterato
     import httpx2
 
     async def look(response: httpx2.Response) -> None:
-        """The SDK tells its caller of an error response, and not of which."""
+        """Report the status, which the SDK does not tell its caller."""
         if response.request.method == "POST" and response.status_code in (401, 403):
             given = "no token was given" if token is None else "the token is wrong, or not valid any more"
             refused(f"{response.status_code} {response.reason_phrase}; {given}")
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    # No limit on reading: a held call and a subscription may be silent for as long as they like.
+    # No read timeout: a held call or subscription may be silent for long.
     timeout = httpx2.Timeout(30, read=None)
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as http,
-        streamable_http_client(url, http_client=http, **sdk.events_of_any_size()) as streams,
+        streamable_http_client(url, http_client=http, **sdk.unlimited_events()) as streams,
     ):
         yield streams
 
 
 class Link:
-    """One connection. It lives in a task of its own, which the SDK cancels when the connection breaks."""
+    """One connection, in its own task, which the SDK cancels when the connection breaks."""
 
     def __init__(self, make: MakeClient, heard: sdk.OnNotification, server: str) -> None:
         self._client = make(heard, self._refused)
@@ -130,13 +129,13 @@ class Link:
         self._refusal = reason
 
     def _raise_refusal(self) -> None:
-        """Raises NotAuthorized if that is why something has failed just now."""
+        """Raise NotAuthorized if the server has refused the last request."""
         reason, self._refusal = self._refusal, None
         if reason is not None:
             raise NotAuthorized(server=self._server, reason=reason)
 
     async def open(self) -> None:
-        """Wait until it is there. Raises NotAuthorized, and ConnectionError if it cannot be reached."""
+        """Wait until it is connected. Raises NotAuthorized or ConnectionError."""
         opened = asyncio.ensure_future(self._opened.wait())
         try:
             waiting = {opened, self.ended}
@@ -166,23 +165,23 @@ class Link:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server says that it can do."""
+        """Capabilities of the server."""
         return self._client.server_capabilities.model_dump(by_alias=True, exclude_none=True)
 
     def end(self) -> None:
         self._over.set()
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        """The raw result; options are those of `sdk.raw_request`.
+        """Send a request and return its raw result; options are those of `sdk.raw_request`.
 
-        Raises MCPError, NotAuthorized, and ConnectionError when the connection breaks meanwhile.
+        Raises MCPError, NotAuthorized, and ConnectionError when the connection breaks.
         """
         if not self.alive:
             raise ConnectionError(self._failure)
         return await self.guarded(sdk.raw_request(self.session, method, params, **options))
 
     async def guarded(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` on the session gives. Raises ConnectionError when the connection breaks meanwhile."""
+        """Await `work` on the session. Raises ConnectionError when the connection breaks."""
         sent = asyncio.ensure_future(work)
         try:
             await asyncio.wait({sent, self.ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,10 +200,10 @@ class Link:
 
 
 class Connection:
-    """A server, whichever connection to it is the current one. All requests to it go through here.
+    """A server, reached over whichever connection is current.
 
-    A first connection that cannot be made is an error at once. One that breaks later is made
-    again, with growing delays, for up to `reconnect_s` (None: for ever).
+    The first connection must succeed. Later ones are retried with growing delays for up to `reconnect_s`
+    (None for ever).
     """
 
     def __init__(
@@ -215,7 +214,7 @@ class Connection:
         heard: Callable[[str, Mapping[str, Any]], str | None],
         reconnect_s: float | None = 300.0,
     ) -> None:
-        """`heard` gets the method and parameters of each notification, and gives the task that it names."""
+        """`heard` gets method and parameters of each notification, and returns the task that it names."""
         sdk.check_client_parts()
         self._make = make
         self._whose = heard
@@ -233,7 +232,7 @@ class Connection:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def link(self) -> Link:
-        """A live connection. Raises ConnectionLost, and NotAuthorized, which is one, at once."""
+        """Return a live connection. Raises ConnectionLost, or its subclass NotAuthorized at once."""
         async with self._lock:
             if self._link is None:
                 try:
@@ -268,20 +267,20 @@ class Connection:
             raise ConnectionLost(server=self.server, reason=reason or "no answer") from None
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        """A request that may be sent again: it is, until a connection lives long enough to answer it."""
+        """Send an idempotent request, again on each new connection until it is answered."""
         return await self.until_answered(lambda link: link.request(method, params, **options))
 
     async def tools(self, *, fresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The server's tools by name, as it lists them; asked for once on each connection, unless `fresh`."""
+        """Return the server's tools by name; listed once per connection unless `fresh`."""
         link = await self.link()
         if fresh or link.tools is None:
             link.tools = await self.until_answered(_list_tools)
         return link.tools
 
     async def until_answered(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """What `work` gives, which is done on one connection after the other while it raises ConnectionError.
+        """Run `work` on one connection after another while it raises ConnectionError.
 
-        Raises ConnectionLost when none holds for long enough in all of `reconnect_s`.
+        Raises ConnectionLost after `reconnect_s`.
         """
         delay_s, since = 0.0, time.monotonic()
         while True:
@@ -292,26 +291,26 @@ class Connection:
                 link.end()
                 if self._reconnect_s is not None and time.monotonic() - since > self._reconnect_s:
                     raise ConnectionLost(server=self.server, reason=error) from error
-                await asyncio.sleep(delay_s)  # the next connection may break at this request, too
+                await asyncio.sleep(delay_s)  # the next connection may break, too
                 delay_s = min(2 * delay_s or _FIRST_DELAY_S, _LONGEST_DELAY_S)
 
-    # -- bells
+    # -- subscriptions
 
     def _heard(self, method: str, params: Mapping[str, Any]) -> bool:
         task_id = self._whose(method, params)
         if task_id is None:
             return False
         self.ring(task_id)
-        return "progressToken" not in params  # without one the SDK takes it for damaged
+        return "progressToken" not in params  # without one the SDK rejects it
 
     def ring(self, task_id: str) -> None:
-        """There may be news of this task."""
+        """Wake the subscribers of this task."""
         for event in self._bells.get(task_id, ()):
             event.set()
 
     @contextlib.contextmanager
-    def bell(self, task_id: str) -> Iterator[asyncio.Event]:
-        """An event that is set when the server says something about the task."""
+    def subscription(self, task_id: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the server sends something about the task."""
         event = asyncio.Event()
         events = self._bells.setdefault(task_id, set())
         events.add(event)
@@ -324,7 +323,7 @@ class Connection:
 
 
 async def _list_tools(link: Link) -> dict[str, dict[str, Any]]:
-    """By the SDK, which learns from the list what it must put into the headers of calls."""
+    """List tools through the SDK, which learns the headers of calls from the list."""
     found: dict[str, dict[str, Any]] = {}
     cursor: str | None = None
     while True:
@@ -338,7 +337,7 @@ async def _list_tools(link: Link) -> dict[str, dict[str, Any]]:
 
 
 def _is_loss(error: MCPError) -> bool:
-    """Whether the error is about the connection. A server that was restarted knows no sessions."""
+    """Return whether the error is about the connection. A restarted server has lost its sessions."""
     if error.code == INVALID_REQUEST:
         return "session" in error.message.lower()
     return error.code == CONNECTION_CLOSED

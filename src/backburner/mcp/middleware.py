@@ -1,10 +1,4 @@
-"""The one middleware that serves every dialect, on both protocol generations and all transports.
-
-It stands in `Server.middleware` of the official SDK. What it returns goes to the client as it is,
-while the results of handlers are sieved through the wire models of their protocol version; so
-what those models do not know is added here. Which dialect a request is in, the dialects say
-themselves: they are asked in turn.
-"""
+"""The middleware that serves every dialect on both protocol generations and all transports."""
 
 from __future__ import annotations
 
@@ -23,62 +17,66 @@ from pydantic import BaseModel, ValidationError
 
 from ..app import Backburner
 from ..errors import BackburnerError
-from ..mcp_result import MCPResult
-from ..tools import ToolSpec
-from .access import TaskAccess
-from .call_spans import call_span
+from ..tools.results import MCPResult
+from ..tools.spec import ToolSpec
+from .access import TaskAccess, tool_call_span
+from .card.server import TaskCard
 from .completion import answer_completion
-from .dialects.server_order import server_dialects
-from .input_rounds import InputRounds
-from .jsonrpc_errors import internal_error, mcp_error
-from .log_messages import note_level
-from .outcomes import error_as_result
-from .progress_tokens import CallToken, ProgressTokens
-from .request import (
+from .dialects.server import AddedTool, Handler, Interceptor, Method, ServerDialect, SlowCall
+from .dialects.task_id.server import TaskId
+from .dialects.task_tools.server import TaskTools
+from .dialects.tasks_2025.server import Tasks2025
+from .dialects.tasks_2026.server import Tasks2026
+from .dialects.two_stage.server import TwoStage
+from .errors import internal_error, mcp_error
+from .notifications import REQUEST, note_level
+from .progress import CallToken, ProgressTokens
+from .questions import InputRounds
+from .requests import (
     RequestContext,
     arguments_of,
     as_dict,
     client_of,
-    comes_again,
     completed,
+    is_followup_round,
     is_modern,
     is_traced,
     request_meta,
     validate,
 )
 from .resources import TaskResources
-from .server_dialect import Around, Handler, Method, OwnTool, ServerDialect, SlowCall
-from .showing import CLIENT, Client
-from .slow_tools import SlowTools
-from .telling import REQUEST
+from .results import CLIENT, Client, error_as_result
+from .tools import SlowTools
 
-#: Set in a runner, where the server's own pipeline runs the tool and the dialects must step aside.
+#: Set in a runner, where the server's own pipeline runs the tool without dialects.
 IN_RUNNER: contextvars.ContextVar[bool] = contextvars.ContextVar("backburner_in_runner", default=False)
 
-#: What the `_meta` of a result says of the call.
+#: Keys in the `_meta` of a result that describe the call.
 _OF_A_CALL = ("progressToken", "duration")
 CALL = "tools/call"
+#: A progress token that has been silent this long is forgotten.
+_TOKEN_SILENCE_S = 30.0
 _NOT_YET = frozenset({"initialize", "server/discover", "ping"})
 
 
 class TaskMiddleware:
-    """A `ServerMiddleware`. One instance serves all sessions of a server."""
+    """A `ServerMiddleware`; one instance serves all sessions of a server."""
 
     def __init__(self, app: Backburner, slow_tools: SlowTools, server_info: Callable[[], Any]) -> None:
-        """`server_info` says what the server is, as its clients are told."""
+        """`server_info` returns the server information that clients get."""
         self._access = TaskAccess(app)
         self._server_info = server_info
         self._slow_tools = slow_tools
         self._awake = False
-        self._tokens = ProgressTokens(silence_s=app.settings.mcp.progress_silence_s)
+        self._tokens = ProgressTokens(silence_s=_TOKEN_SILENCE_S)
         self._rounds = InputRounds(self._access)
         self._dialects = server_dialects(self._access, self._rounds, self._tokens)
-        self._own_tools: Mapping[str, OwnTool] = {
-            name: tool for dialect in self._dialects for name, tool in dialect.own_tools().items()
+        self._own_tools: Mapping[str, AddedTool] = {
+            name: tool for dialect in self._dialects for name, tool in dialect.added_tools().items()
         }
-        self._around: Mapping[str, Around] = {
-            "initialize": self._initialize,
-            "server/discover": self._discover,
+        self._interceptors: Mapping[str, Interceptor] = {
+            "initialize": self._announce,
+            "server/discover": self._announce,
             "tools/list": self._list_tools,
             CALL: self._call_tool,
             "completion/complete": self._complete_argument,
@@ -87,12 +85,12 @@ class TaskMiddleware:
         }
 
     @property
-    def own_tools(self) -> Mapping[str, OwnTool]:
-        """The tools that the dialects add to the server's now, by name."""
+    def added_tools(self) -> Mapping[str, AddedTool]:
+        """Tools that the dialects add to the server's now, by name."""
         return {name: tool for name, tool in self._own_tools.items() if tool.offered()}
 
     def methods(self) -> Iterator[tuple[str, type[BaseModel], Handler]]:
-        """The methods to bind on the server: name, parameters, and who answers."""
+        """Yield the methods to bind on the server: name, parameter model and handler."""
         spoken: dict[str, list[tuple[Any, Method]]] = {}
         for dialect in self._dialects:
             for name, method in dialect.methods().items():
@@ -101,11 +99,11 @@ class TaskMiddleware:
             yield name, ways[0][1].params, partial(self._in_the_dialect_that_speaks, ways)
 
     def is_slow(self, tool_name: Any) -> bool:
-        """Whether it is known already that calls of the tool become tasks."""
+        """Return whether the tool is known to be slow."""
         return self._slow_tools.known(tool_name) is not None
 
     def needs_no_stream(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Whether a request of 2026-07-28, not checked yet, is answered at once, and nothing else is told."""
+        """Return whether an unchecked 2026-07-28 request is answered at once, without notifications."""
         spec = self._slow_tools.known(params.get("name")) if method == CALL else None
         return (spec is not None or method != CALL) and any(
             dialect.needs_no_stream(method, params, spec) for dialect in self._dialects
@@ -127,43 +125,37 @@ class TaskMiddleware:
         REQUEST.set(ctx)
         if ctx.request_id is None:
             for dialect in self._dialects:
-                await dialect.heard(ctx)
+                await dialect.on_notification(ctx)
             return await call_next(ctx)
         if not self._awake and ctx.method not in _NOT_YET:
             self._wake()
-        around = self._around.get(ctx.method)
-        if around is None:
+        interceptors = self._interceptors.get(ctx.method)
+        if interceptors is None:
             return await call_next(ctx)
         with _answering(ctx) as theirs:
-            return self._signed(ctx, await around(ctx, _noting(call_next, theirs)))
+            return self._signed(ctx, await interceptors(ctx, _noting(call_next, theirs)))
 
     def _signed(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
-        """At 2026-07-28 a server says in each result who it is; the SDK does so for those of its handlers."""
+        """Add the server info that 2026-07-28 requires; the SDK adds it to results of its own handlers."""
         if not is_modern(ctx) or not isinstance(result, dict):
             return result
         return {**result, "_meta": {SERVER_INFO_META_KEY: self._server_info(), **(result.get("_meta") or {})}}
 
     def _wake(self) -> None:
-        """The server is in use: open the store, and begin what goes on in the background."""
+        """Open the store and start background work."""
         self._awake = True
         self._access.wake()
         for dialect in self._dialects:
             dialect.wake()
 
-    # -- what the server says about itself
+    # -- server information
 
-    async def _initialize(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+    async def _announce(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         result = as_dict(await call_next(ctx))
-        return self._announced(result, str(result.get("protocolVersion")))
-
-    async def _discover(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        return self._announced(as_dict(await call_next(ctx)), ctx.protocol_version)
-
-    def _announced(self, result: dict[str, Any], version: str) -> dict[str, Any]:
         capabilities = {"completions": {}, **(result.get("capabilities") or {})}
         for dialect in self._dialects:
-            dialect.announce(capabilities, version)
-        self._access.waking.announce(capabilities)
+            dialect.announce(capabilities, str(result.get("protocolVersion") or ctx.protocol_version))
+        self._access.chat.announce(capabilities)
         return {**result, "capabilities": capabilities}
 
     async def _list_tools(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -174,7 +166,7 @@ class TaskMiddleware:
             # The server's own tools come first, since some clients try the first tool of a list.
             functions = (spec for spec in self._access.app.tools if spec.result_kind == "value")
             tools += (self._described(ctx, _listed_function(spec)) for spec in functions)
-            tools += (tool.listed for tool in self.own_tools.values() if tool.is_for(ctx))
+            tools += (tool.listed for tool in self.added_tools.values() if tool.is_for(ctx))
         return {**result, "tools": tools}
 
     def _described(self, ctx: RequestContext, tool: dict[str, Any]) -> dict[str, Any]:
@@ -187,9 +179,9 @@ class TaskMiddleware:
     # -- calls
 
     async def _call_tool(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        """Any tool call: tracked while it is in flight, and its result says by which token and how long.
+        """Answer any tool call and track it while in flight; `_meta` gets its token and duration.
 
-        The result of a task says so itself: how long its tool ran is not how long the call took.
+        A task's result carries the run time of its tool instead.
         """
         started = time.monotonic()
         token = CallToken.of(self._tokens.generate_token(), request_meta(ctx).get("progressToken"))
@@ -212,17 +204,15 @@ class TaskMiddleware:
     async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
         name = (ctx.params or {}).get("name")
         own = self._own_tools.get(name) if isinstance(name, str) else None
-        if own is not None and not own.is_for(ctx):
-            own = None
-        if own is not None:
+        if own is not None and own.is_for(ctx):
             await self._slow_tools.learn_all(ctx, call_next)
-        if own is not None and own.offered():
-            validate(ctx)
-            return completed(ctx, await own.answer(ctx, arguments_of(ctx)))
+            if own.offered():
+                validate(ctx)
+                return completed(ctx, await own.answer(ctx, arguments_of(ctx)))
         spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             validate(ctx)
-            with call_span(ctx, spec.name) if is_traced() else nullcontext():
+            with tool_call_span(ctx, spec.name) if is_traced() else nullcontext():
                 return completed(ctx, await self._answer_slow_call(ctx, spec, token))
         for dialect in self._dialects:
             dialect.refuse(ctx, name)
@@ -233,7 +223,7 @@ class TaskMiddleware:
     ) -> dict[str, Any]:
         dialect = next(dialect for dialect in self._dialects if dialect.takes(ctx, spec))
         try:
-            if spec.ask_first is None or comes_again(ctx):
+            if spec.ask_first is None or is_followup_round(ctx):
                 return await dialect.answer(SlowCall(ctx, spec, token))
             asking, answers = await self._rounds.ask_first(ctx, spec)
             return asking or await dialect.answer(SlowCall(ctx, spec, token, answers))
@@ -248,9 +238,9 @@ class TaskMiddleware:
     async def _find_tool(
         self, ctx: RequestContext, call_next: CallNext, name: str
     ) -> tuple[Any, ToolSpec | None] | None:
-        """The input schema of any tool that the server lists, and its spec if it is a slow one."""
-        if name in self.own_tools:
-            return self.own_tools[name].input_schema, None
+        """Return the input schema of a listed tool, and its spec if it is slow."""
+        if name in self.added_tools:
+            return self.added_tools[name].input_schema, None
         spec = await self._slow_tools.find(ctx, call_next, name)
         if spec is not None:
             return spec.input_schema, spec
@@ -260,34 +250,34 @@ class TaskMiddleware:
 
 async def _set_level(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
     result = await call_next(ctx)
-    note_level(ctx)  # only where the server knows of levels: others send all
+    note_level(ctx)  # only for servers that support levels
     return result
 
 
 def _at_the_top(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of the MCPResult that a tool result carries: they stand at its top level too."""
+    """Return the MCPResult fields of a tool result, which also go to its top level."""
     said = MCPResult.in_tool_result(result)
     return {} if said is None else said.to_dict()
 
 
 def _about_this_call(result: HandlerResult) -> HandlerResult:
-    """A fast tool's result without what a server behind it may have said of a call of its own."""
+    """Remove call metadata that a wrapped server put into a fast tool's result."""
     if not isinstance(result, dict) or not result.get("_meta"):
         return result
     others = {key: value for key, value in result["_meta"].items() if key not in _OF_A_CALL}
     return {**result, "_meta": others}
 
 
-def _nested(*parts: TaskResources | ServerDialect) -> dict[str, Around]:
-    """Who answers in place of the server: of several for one method, the later asks the earlier."""
-    nested: dict[str, Around] = {}
+def _nested(*parts: TaskResources | ServerDialect) -> dict[str, Interceptor]:
+    """Combine interceptors by method; later ones wrap earlier ones."""
+    nested: dict[str, Interceptor] = {}
     for part in parts:
-        for method, around in part.around().items():
-            nested[method] = _before(around, nested[method]) if method in nested else around
+        for method, interceptors in part.interceptors().items():
+            nested[method] = _before(interceptors, nested[method]) if method in nested else interceptors
     return nested
 
 
-def _before(outer: Around, inner: Around) -> Around:
+def _before(outer: Interceptor, inner: Interceptor) -> Interceptor:
     async def answer(ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         return await outer(ctx, lambda asked: inner(asked, call_next))
 
@@ -295,7 +285,7 @@ def _before(outer: Around, inner: Around) -> Around:
 
 
 def _noting(call_next: CallNext, theirs: list[Exception]) -> CallNext:
-    """The same, with what it raised noted: that is between the server behind us and its client."""
+    """Wrap `call_next` to record its exceptions, which are the server's own."""
 
     async def call(ctx: RequestContext) -> HandlerResult:
         try:
@@ -309,7 +299,7 @@ def _noting(call_next: CallNext, theirs: list[Exception]) -> CallNext:
 
 @contextmanager
 def _answering(ctx: RequestContext) -> Iterator[list[Exception]]:
-    """What is raised in the block, and is no answer and not noted as another's, becomes an internal error."""
+    """Convert exceptions raised in the block to JSON-RPC errors, except recorded ones."""
     theirs: list[Exception] = []
     try:
         yield theirs
@@ -327,3 +317,15 @@ def _listed_function(spec: ToolSpec) -> dict[str, Any]:
     tool = {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
     known = {"title": spec.title or None, "outputSchema": spec.output_schema}
     return tool | {key: value for key, value in known.items() if value is not None}
+
+
+def server_dialects(
+    access: TaskAccess, rounds: InputRounds, tokens: ProgressTokens
+) -> tuple[ServerDialect, ...]:
+    of_their_own = Tasks2026(access, rounds), Tasks2025(access), TaskId(access)
+    return (
+        *of_their_own,
+        TwoStage(access, rounds, tokens),
+        TaskTools(access),
+        TaskCard(access, of_their_own),
+    )

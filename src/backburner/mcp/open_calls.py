@@ -1,8 +1,7 @@
-"""Who still waits for a task: the calls of this server whose answer nobody has got yet.
+"""Calls whose answer was not delivered yet, so that a repeated call can join their task.
 
-They are known here at once. Other processes of the store learn of those that last, and at once of those
-that were given up: a writer in the background tells the store, all in one transaction. So a short call costs
-no statement. Of a server that was killed the store's knowledge runs out by itself (docs/decisions/0027).
+They are in memory at once. A background writer tells the store of calls that last or were given up, all in
+one transaction, so a short call costs no statement. Entries of a killed server expire (docs/decisions/0027).
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from functools import partial
 from typing import Any
 
 from ..app import Backburner
+from ..core.lifecycle import State
+from ..core.task import NewTask, Task
 from ..errors import BackburnerError, TaskNotFound
-from ..lifecycle import State
-from ..open_call import Note, OpenCall
-from ..service import TaskService, TaskStatus
-from ..task import NewTask, Task
-from ..tools import JoinMode
-from .request import RequestContext
+from ..service.tasks import TaskService, TaskStatus
+from ..store.protocol import Note, OpenCall
+from ..tools.spec import JoinMode
+from .requests import RequestContext
 
 logger = logging.getLogger(__name__)
 
-#: In the `_meta` of a call: it wants a task of its own, whatever was called before.
+#: In the `_meta` of a call: always create a new task.
 NEW = "backburner/new"
-#: In the `_meta` of an answer: the call has joined an earlier one, whose task this is.
+#: In the `_meta` of a result: the task of the earlier call that this call joined.
 JOINED = "backburner/joined"
 
-#: A call that is younger is not told to the store; and so often is the store told.
+#: Write interval; younger calls are not written.
 _WRITE_S = 1.0
-#: For so long is it believed that the store knows of no open call.
+#: Cache time of the fact that the store has no open call.
 _BELIEF_S = 0.25
 
-#: So many of the same calls are asked whether somebody is still there.
+#: Number of identical held calls whose connections are checked.
 _LOOKED_AT = 32
 
 _Key = tuple[str, str, str]
@@ -49,12 +48,12 @@ class _Call:
     key: _Key
     began: float
     heard: float
-    #: The requests that wait for its answer just now.
+    #: Requests that wait for the answer now.
     holders: list[RequestContext] = field(default_factory=list)
     given_up: str | None = None
-    #: Until when the store knows that somebody waits; 0: it knows nothing of the call.
+    #: Time until which the store considers the call attended; 0 if it was not written.
     written_until: float = 0.0
-    #: Done when the task is on disk.
+    #: Resolved when the task is on disk.
     kept: asyncio.Future[None] | None = None
 
 
@@ -71,18 +70,18 @@ class OpenCalls:
         self._writer: asyncio.Task[None] | None = None
         self._none_until = 0.0
 
-    # -- what happens to a call
+    # -- life of a call
 
     @contextlib.contextmanager
     def opening(self, new: NewTask) -> Iterator[None]:
-        """Its task is being kept in this block. Others who may join it wait for the end of that."""
+        """Register a call whose task is stored in this block; joining calls wait for its end."""
         call = _Call(new.task_id, _key(new), time.monotonic(), time.monotonic())
         call.kept = asyncio.get_running_loop().create_future()
         self._add(call)
         try:
             yield
         except asyncio.CancelledError:
-            call.given_up = "gone"  # it may be kept all the same
+            call.given_up = "gone"  # the task may be stored nevertheless
             raise
         except BaseException:
             self.close(call.task_id)
@@ -93,7 +92,7 @@ class OpenCalls:
 
     @contextlib.contextmanager
     def held(self, task_id: str, holder: RequestContext) -> Iterator[None]:
-        """The request `holder` waits for the answer in this block."""
+        """Mark the request `holder` as waiting for the answer in this block."""
         call = self._calls.get(task_id)
         if call is None:
             yield
@@ -105,8 +104,8 @@ class OpenCalls:
             call.holders = [other for other in call.holders if other is not holder]
             call.heard = time.monotonic()
 
-    def heard_of(self, task_id: str) -> None:
-        """Its caller has shown that it is still there."""
+    def touch(self, task_id: str) -> None:
+        """Record that the caller is still active."""
         if (call := self._calls.get(task_id)) is not None:
             call.heard = time.monotonic()
 
@@ -115,12 +114,12 @@ class OpenCalls:
         return call is not None and bool(call.holders)
 
     def left(self, task_id: str) -> None:
-        """Its caller is not there any more; why will be said by `give_up`, if anything is to be said."""
+        """Mark the caller as gone; `give_up` may add the reason."""
         if (call := self._calls.get(task_id)) is not None:
             call.given_up = call.given_up or "gone"
 
     def give_up(self, task_id: str, why: str, **detail: Any) -> None:
-        """Its caller waits no more. With a detail, the task's audit trail says so, too."""
+        """Record that the caller stopped waiting; a detail also goes to the task's audit trail."""
         if (call := self._calls.get(task_id)) is not None:
             call.given_up = why
         if detail:
@@ -128,12 +127,10 @@ class OpenCalls:
         self._write_soon(hurry=True)
 
     def close(self, task_id: str) -> None:
-        """Somebody has got its answer, or nobody shall."""
-        call = self._calls.pop(task_id, None)
+        """Remove a call whose answer was delivered or is not wanted."""
+        call = self._calls.get(task_id)
         if call is not None:
-            self._by_key[call.key].remove(call)
-            if not self._by_key[call.key]:
-                del self._by_key[call.key]
+            self._forget(call)
         if call is None or call.written_until:
             self._closed.add(task_id)
             self._write_soon()
@@ -148,18 +145,18 @@ class OpenCalls:
     async def join(
         self, new: NewTask, mode: JoinMode, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
     ) -> TaskStatus | None:
-        """The task of the same call, made before, if this one may have its answer.
+        """Return the task of an earlier identical call that this one may join.
 
-        `abandoned` says of a request that waits, and for how long it has, whether nobody may be behind it.
+        `abandoned` returns whether the client of a waiting request may be gone, given its waiting time.
         """
         here, there = partial(self._join_here, new, mode, abandoned), partial(self._join_there, new, mode)
-        # While the store is asked, the same call may come once more.
+        # The same call may arrive while the store is read.
         return await here() or await there() or await here()
 
     async def _join_here(
         self, new: NewTask, mode: JoinMode, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
     ) -> TaskStatus | None:
-        """A call of this server. Of many that are held, only the latest are looked at."""
+        """Join a call of this server; of many held ones only the latest are checked."""
         now, calls = time.monotonic(), self._by_key.get(_key(new), [])
         free = [call for call in calls if mode == "always" or self._is_free(call, now)]
         for call in reversed(free):
@@ -172,7 +169,7 @@ class OpenCalls:
         return None
 
     async def _join_there(self, new: NewTask, mode: JoinMode) -> TaskStatus | None:
-        """A call that only the store knows of."""
+        """Join a call known only to the store."""
         if not await self._may_be_in_store():
             return None
         service = self._app.service
@@ -217,7 +214,7 @@ class OpenCalls:
         return status
 
     def _has_an_answer(self, task: Task) -> bool:
-        """Whether there is, or will be, an answer that is not too old."""
+        """Return whether the task has, or will have, a recent enough answer."""
         if task.cancel_requested or task.state in (State.CANCELLED, State.EXPIRED):
             return False
         if task.completed_at is None:
@@ -233,7 +230,7 @@ class OpenCalls:
         self._none_until = time.monotonic() + _BELIEF_S
         return False
 
-    # -- telling the store
+    # -- writing to the store
 
     def _write_soon(self, *, hurry: bool = False) -> None:
         if hurry and self._hurry is not None:
@@ -268,7 +265,7 @@ class OpenCalls:
         try:
             await service.aio.run(service.store.write_calls, told, closed, notes)
         except (BackburnerError, RuntimeError) as error:
-            logger.info("The store was not told of open calls: %s", error)
+            logger.info("Open calls could not be written: %s", error)
             self._notes = [*notes, *self._notes]
             return
         self._closed.difference_update(closed)
@@ -276,12 +273,12 @@ class OpenCalls:
             self._none_until = 0.0
         for call in kept:
             call.written_until = now + attended_s
-            # The store knows what there is to know of one that nobody waits for.
+            # An unattended call is complete in the store.
             if not self._is_attended(call, now) or (call.given_up is not None and not call.holders):
                 self._forget(call)
 
     def _is_to_be_told(self, call: _Call, now: float) -> bool:
-        """Of one that is looked at now and then, the store learns when nobody has looked for long."""
+        """Return whether the store must learn of the call."""
         if call.kept is not None:
             return False
         if call.holders:
@@ -305,14 +302,14 @@ class OpenCalls:
                 del self._by_key[call.key]
 
     def _say_last(self, service: TaskService) -> None:
-        """The server ends: whoever is still held waits for nothing."""
+        """Write the final state when the server ends: held calls are gone."""
         for call in self._calls.values():
             if call.holders:
                 call.given_up, call.holders = call.given_up or "gone", []
         now = time.monotonic()
         told = [self._as_told(call, now) for call in self._calls.values()]
         if told or self._closed or self._notes:
-            with contextlib.suppress(Exception):  # it runs out by itself, then
+            with contextlib.suppress(Exception):  # the entries expire otherwise
                 service.store.write_calls(told, list(self._closed), self._notes)
 
 
@@ -320,20 +317,20 @@ def _key(new: NewTask) -> _Key:
     return new.owner, new.tool_name, new.inputs_hash
 
 
-def joined_words(task_id: str) -> str:
-    """What a model is told of an answer that is not of a task of its own."""
+def joined_notice(task_id: str) -> str:
+    """Return the sentence for a model whose call joined another."""
     return f"This call joined the same call made before, task {task_id}: the tool ran once for both."
 
 
-def say_joined(result: dict[str, Any], status: TaskStatus, *, typed: bool) -> dict[str, Any]:
-    """The answer to a call; if that joined another, it says so."""
+def mark_joined(result: dict[str, Any], status: TaskStatus, *, typed: bool) -> dict[str, Any]:
+    """Add the notice to an answer if its call joined another."""
     return as_joined(result, status.task_id, typed=typed) if status.joined else result
 
 
 def as_joined(result: dict[str, Any], task_id: str, *, typed: bool) -> dict[str, Any]:
-    """The answer to a call that joined another: `_meta` says it, and words where no schema rules."""
+    """Add the notice of a joined call: in `_meta`, and as text unless the result is typed."""
     said = {**result, "_meta": {**(result.get("_meta") or {}), JOINED: task_id}}
     if typed or "content" not in result:
         return said
-    words = {"type": "text", "text": joined_words(task_id)}
+    words = {"type": "text", "text": joined_notice(task_id)}
     return {**said, "content": [*result["content"], words]}

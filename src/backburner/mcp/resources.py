@@ -1,13 +1,13 @@
-"""A task's result, logs and artifacts as MCP resources, which can be read in ranges.
+"""A task's result, logs and artifacts as MCP resources, readable in ranges.
 
     task://{task_id}/result                              the result, as JSON text
     task://{task_id}/logs                                the log, a line for each record
-    task://{task_id}/artifacts                           the files that the task has made so far, as JSON
-    task://{task_id}/artifacts/{artifact_id}/{name}      a file that the task made
+    task://{task_id}/artifacts                           the files made so far, as JSON
+    task://{task_id}/artifacts/{artifact_id}/{name}      one file
 
-`?offset=…&length=…` reads a range of bytes, and of a result `?path=…` what is at that path in it
-(`json_path`). Of what is not read whole, `_meta` says where the range lies and how long the whole is. No more
-than a mebibyte is read at once, and of text no more than the client gets of a result.
+`?offset=…&length=…` reads a range of bytes, and of a result `?path=…` the value at that path. `_meta` then
+has the range and the total size. One read returns at most a mebibyte, and of text at most the client's limit
+for results.
 """
 
 from __future__ import annotations
@@ -22,17 +22,24 @@ from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
+from ..core.logs import text_of
+from ..core.task import Artifact
+from ..core.times import iso
 from ..errors import ArtifactNotFound, ArtifactStorageError, BackburnerError, NoSuchPart
-from ..service import TaskService
-from ..task import Artifact
-from ..task_log_lines import text_of
-from ..times import iso
+from ..service.tasks import TaskService
 from .access import TaskAccess
-from .jsonrpc_errors import jsonrpc_errors
-from .links import media_type
-from .pieces import Part, Piece, check_offset, part_in, piece_of, piece_of_result
-from .request import RequestContext, as_dict, completed, is_modern, owner_of_request, validate
-from .server_dialect import Around
+from .dialects.server import Interceptor
+from .errors import jsonrpc_errors
+from .requests import RequestContext, as_dict, completed, is_modern, owner_of_request, validate
+from .results import (
+    PartContent,
+    PartQuery,
+    check_offset,
+    media_type,
+    parse_part,
+    part_of_bytes,
+    part_of_result,
+)
 
 SCHEME = "task://"
 _LOG_PAGE = 5000
@@ -65,13 +72,13 @@ TEMPLATES: tuple[dict[str, Any], ...] = (
 
 
 class TaskResources:
-    """Reads `task://` addresses for the owner of the request."""
+    """Reads `task://` URIs for the owner of the request."""
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
 
-    def around(self) -> Mapping[str, Around]:
-        """The server's own methods to whose answers the tasks' resources are added."""
+    def interceptors(self) -> Mapping[str, Interceptor]:
+        """Return the interceptors that add the tasks' resources to the server's."""
         return {"resources/templates/list": self.list_templates, "resources/read": self.answer_read}
 
     async def list_templates(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -92,7 +99,9 @@ class TaskResources:
         return completed(ctx, result)
 
     async def read(self, uri: str) -> dict[str, Any]:
-        """A `ReadResourceResult`. Raises MCPError for an address that leads nowhere, whatever the reason."""
+        """Return a `ReadResourceResult`. Raises MCPError for a URI that does not resolve, for whatever
+        reason.
+        """
         await self._access.ready()
         service = self._access.service
         try:
@@ -100,9 +109,9 @@ class TaskResources:
         except NoSuchPart as error:
             raise MCPError(INVALID_PARAMS, str(error), {"uri": uri, "code": error.code}) from None
         except ArtifactStorageError:
-            raise  # it may be back in a moment, and says nothing of whose the file is that could not be read
+            raise  # temporary, and reveals nothing about the file
         except (BackburnerError, OSError):
-            # The same words for what is not there, what is another's, and what has expired.
+            # One message for missing, expired and other owners' resources.
             raise MCPError(INVALID_PARAMS, "Resource not found", {"uri": uri}) from None
         task_id, _, what = uri.removeprefix(SCHEME).partition("?")[0].partition("/")
         if what == "result":
@@ -110,24 +119,24 @@ class TaskResources:
         return contents
 
     def _read(self, service: TaskService, uri: str, owner: str) -> dict[str, Any]:
-        # By hand: a URL parser turns the host of an address to lower case, and stumbles over brackets.
+        # Not with a URL parser: that lowers the host's case and fails on brackets.
         path, _, query = uri.removeprefix(SCHEME).partition("?")
-        part = part_in({name: values[0] for name, values in parse_qs(query).items()})
-        of_text = part.at_most(self._access.showing.text_bytes)
+        part = parse_part({name: values[0] for name, values in parse_qs(query).items()})
+        of_text = part.at_most(self._access.presenter.text_bytes)
         task_id, *rest = path.split("/")
         if part.path is not None and rest != ["result"]:
             raise NoSuchPart(path=part.path, reason="only results have paths")
         match rest:
             case ["result"]:
                 outcome = service.result(task_id, owner=owner)
-                return _text(uri, piece_of_result(outcome, of_text, self._access.app.artifacts))
+                return _text(uri, part_of_result(outcome, of_text, self._access.app.artifacts))
             case ["logs"]:
                 text = "".join(_log_lines(service, task_id, owner)).encode()
-                return _text(uri, piece_of(text, of_text, "text/plain"))
+                return _text(uri, part_of_bytes(text, of_text, "text/plain"))
             case ["artifacts"]:
                 made = json.dumps(self._access.artifacts_of(task_id, owner), ensure_ascii=False).encode()
-                return _text(uri, piece_of(made, of_text, "application/json"))
-            case ["artifacts", artifact_id, _, *_]:  # the name is for people, and may hold anything
+                return _text(uri, part_of_bytes(made, of_text, "application/json"))
+            case ["artifacts", artifact_id, _, *_]:  # the name is only for display
                 service.head(task_id, owner=owner)
                 artifact = service.store.artifact(artifact_id)
                 if artifact.task_id != task_id:
@@ -135,13 +144,13 @@ class TaskResources:
                 return self._read_file(uri, artifact, part, of_text)
         raise ArtifactNotFound(artifact_id=uri)
 
-    def _read_file(self, uri: str, artifact: Artifact, part: Part, of_text: Part) -> dict[str, Any]:
+    def _read_file(self, uri: str, artifact: Artifact, part: PartQuery, of_text: PartQuery) -> dict[str, Any]:
         kind = media_type(artifact)
         is_text = kind == "application/json" or kind.startswith("text/")
         part = of_text if is_text else part
         check_offset(part, artifact.size_bytes)
         data = self._access.app.artifacts.read(artifact, part.offset, part.length)
-        piece = Piece(data, part.offset, artifact.size_bytes, kind)
+        piece = PartContent(data, part.offset, artifact.size_bytes, kind)
         if is_text:
             return _text(uri, piece)
         blob = {"uri": uri, "mimeType": kind, "blob": base64.b64encode(piece.data).decode()}
@@ -159,6 +168,6 @@ def _log_lines(service: TaskService, task_id: str, owner: str) -> list[str]:
     return lines
 
 
-def _text(uri: str, piece: Piece) -> dict[str, Any]:
+def _text(uri: str, piece: PartContent) -> dict[str, Any]:
     body: dict[str, Any] = {"uri": uri, "mimeType": piece.kind, "text": piece.text}
     return {"contents": [body if piece.is_whole else {**body, "_meta": piece.place}]}

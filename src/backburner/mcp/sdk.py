@@ -1,16 +1,10 @@
-"""The one door to what the MCP SDK, FastMCP and Python do not promise.
-
-Each private part that is used here is named in a list, and looked for when a server is attached or a
-client is made: so a release that renames one is a clear error at once, not a silent loss later.
-"""
+"""Access to private parts of the MCP SDK and FastMCP, in one module."""
 
 from __future__ import annotations
 
+import copy
 import inspect
-import platform
-import re
 import sys
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -19,9 +13,13 @@ from importlib import import_module
 from importlib.metadata import version
 from inspect import currentframe
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import mcp_types as types
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value
+from pydantic import TypeAdapter
 
 from ..errors import ConfigError
 
@@ -29,27 +27,28 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from mcp.client import Client
-    from mcp.client.session import ClientSession
     from mcp.server.connection import Connection
     from mcp.server.lowlevel.server import Server
     from mcp.server.mcpserver import MCPServer
     from mcp.server.session import ServerSession
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from starlette.types import ASGIApp
+
 
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None]]
-#: Gets the method and the parameters of a notification, and says whether nobody else need hear of it.
+#: Gets method and parameters of a notification; returns True to consume it.
 OnNotification = Callable[[str, Mapping[str, Any]], bool]
 
 _KNOWN_SDK = "mcp>=2.2,<3"
 _KNOWN_FASTMCP = "fastmcp>=4,<5"
 
 
-# -- what is looked for ----------------------------------------------------------------------------
+# -- required parts --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A private name of a class, and what is lost without it."""
+    """A private attribute of a class, and the feature that needs it."""
 
     module: str
     owner: str
@@ -57,7 +56,7 @@ class _Part:
     needed_for: str
 
     def is_there(self) -> bool:
-        """Whether the class has it, or code of the class uses it on its instances."""
+        """Return whether the class has it, or its code uses it on instances."""
         owner = getattr(import_module(self.module), self.owner)
         return hasattr(owner, self.name) or any(
             self.name in code.co_names
@@ -68,15 +67,15 @@ class _Part:
 
 _PROVIDER = "fastmcp.server.providers.fastmcp_provider"
 _SERVER_PARTS = (
-    _Part("mcp.server.session", "ServerSession", "_connection", "news for clients outside their requests"),
-    _Part("mcp.server.connection", "Connection", "state", "what is known of a client between its requests"),
-    _Part("mcp.server.connection", "Connection", "exit_stack", "ending what is a client's when it goes"),
+    _Part("mcp.server.session", "ServerSession", "_connection", "notifications outside requests"),
+    _Part("mcp.server.connection", "Connection", "state", "state of a client between its requests"),
+    _Part("mcp.server.connection", "Connection", "exit_stack", "cleanup when a client disconnects"),
     _Part("mcp.server.mcpserver", "MCPServer", "_lowlevel_server", "tasks on an MCPServer"),
-    _Part("mcp.server.mcpserver", "MCPServer", "_tool_manager", "the queue of tools that wait"),
+    _Part("mcp.server.mcpserver", "MCPServer", "_tool_manager", "finding out whether a tool is async"),
     _Part(
         "mcp.server.streamable_http_manager",
         "StreamableHTTPSessionManager",
-        "_lifespan_state",
+        "_handle_request",
         "answers over HTTP without a stream",
     ),
 )
@@ -89,27 +88,26 @@ _CLIENT_PARTS = (
 _FASTMCP_PARTS = (
     _Part("fastmcp", "FastMCP", "_mcp_server", "tasks on a FastMCP server"),
     _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio with Content-Length headers"),
-    _Part(_PROVIDER, "FastMCPProviderTool", "_server", "the queue of tools that wait"),
-    _Part(_PROVIDER, "FastMCPProviderTool", "_original_name", "the queue of tools that wait"),
+    _Part(_PROVIDER, "FastMCPProviderTool", "_server", "finding out whether a tool is async"),
+    _Part(_PROVIDER, "FastMCPProviderTool", "_original_name", "finding out whether a tool is async"),
 )
 
 
 @cache
 def check_server_parts() -> None:
-    """Raises ConfigError when this release of the SDK, or of Python, lacks something that a server needs."""
+    """Raise ConfigError when this SDK release lacks a part that servers need."""
     _check("mcp", _KNOWN_SDK, _SERVER_PARTS)
-    check_pattern_parser()
 
 
 @cache
 def check_client_parts() -> None:
-    """Raises ConfigError when this release of the SDK lacks something that a client needs."""
+    """Raise ConfigError when this SDK release lacks a part that clients need."""
     _check("mcp", _KNOWN_SDK, _CLIENT_PARTS)
 
 
 @cache
 def check_fastmcp_parts() -> None:
-    """Raises ConfigError for a FastMCP of another generation, or without what is needed of it."""
+    """Raise ConfigError for another major version of FastMCP, or a missing part."""
     if not _version_of("fastmcp").startswith("4."):
         raise _unknown_release("fastmcp", _KNOWN_FASTMCP, "it is of another generation")
     _check("fastmcp", _KNOWN_FASTMCP, _FASTMCP_PARTS)
@@ -129,7 +127,7 @@ def _unknown_release(package: str, known: str, reason: str) -> ConfigError:
 
 
 def _version_of(package: str) -> str:
-    # A package may be installed under more than one name, and says itself which release it is.
+    # The installed distribution may have another name.
     said = getattr(sys.modules.get(package), "__version__", None)
     return str(said or version(package))
 
@@ -138,32 +136,32 @@ def _version_of(package: str) -> str:
 
 
 def is_fastmcp(server: Any) -> bool:
-    # Whoever has a FastMCP server has imported it; nobody else pays for the import.
+    # A FastMCP server implies that the module is imported.
     module = sys.modules.get("fastmcp")
     return module is not None and isinstance(server, module.FastMCP)
 
 
 def server_in_mcpserver(server: MCPServer[Any]) -> Server[Any]:
-    """The lowlevel server that an MCPServer is made of."""
+    """Return the lowlevel server inside an MCPServer."""
     return server._lowlevel_server
 
 
 def is_async_in_mcpserver(server: MCPServer[Any], name: str) -> bool:
-    """Whether the function of this tool is an `async def`."""
+    """Return whether the tool's function is an `async def`."""
     tool = server._tool_manager.get_tool(name)
     return tool is not None and tool.is_async
 
 
 def server_in_fastmcp(server: Any) -> Server[Any]:
-    """The lowlevel server that a FastMCP server is made of."""
+    """Return the lowlevel server inside a FastMCP server."""
     inner: Server[Any] = server._mcp_server
     return inner
 
 
 async def function_in_fastmcp(server: Any, name: str) -> Callable[..., Any] | None:
-    """What a tool of a FastMCP server calls, also of one that is mounted or transformed.
+    """Return the function of a FastMCP tool, also if it is mounted or transformed; None for no tool.
 
-    A tool that has no function of its own, such as one of a proxy, gives its `run`. None for no tool.
+    A tool without a function, such as a proxy's, gives its `run`.
     """
     from fastmcp.server.providers.fastmcp_provider import FastMCPProviderTool
     from fastmcp.tools.tool_transform import TransformedTool
@@ -179,42 +177,43 @@ async def function_in_fastmcp(server: Any, name: str) -> Callable[..., Any] | No
 
 
 def fastmcp_lifespan(server: Any) -> AbstractAsyncContextManager[Any]:
-    """The lifespan of a FastMCP server that is not served by FastMCP itself."""
+    """Return the lifespan of a FastMCP server that FastMCP does not serve itself."""
     lifespan: AbstractAsyncContextManager[Any] = server._lifespan_manager()
     return lifespan
 
 
 def connection_of(session: ServerSession) -> Connection:
-    """What stands for the client's connection: sessions are made anew for each request."""
+    """Return the client's connection: sessions are made for each request."""
     return session._connection
 
 
 def stream_of(session: ServerSession) -> int:
-    """What is the same for all messages of one client: of the later era each has a connection of its own."""
+    """Return an id shared by all messages of one client; 2026-07-28 has a connection per message."""
     return id(session._connection.outbound)
 
 
-def lifespan_state_of(manager: StreamableHTTPSessionManager) -> Any:
-    """What the lifespan of a server gave that is served over HTTP, for those who answer its requests."""
-    return manager._lifespan_state
+def without_stream(manager: StreamableHTTPSessionManager) -> ASGIApp:
+    """Return the manager's app in JSON mode; the copy shares all sessions."""
+    direct = copy.copy(manager)
+    direct.json_response = True
+    return direct._handle_request
 
 
 # -- clients ---------------------------------------------------------------------------------------
 
 
-def events_of_any_size() -> dict[str, Any]:
-    """For `streamable_http_client`: from 2.3 on it takes no event over a mebibyte unless it is told to."""
+def unlimited_events() -> dict[str, Any]:
+    """Return options for `streamable_http_client`, which from 2.3 on limits events to a mebibyte."""
     from mcp.client.streamable_http import streamable_http_client
 
     option = "max_sse_event_size"
     return {option: None} if option in inspect.signature(streamable_http_client).parameters else {}
 
 
-def hear_notifications(client: Client, heard: OnNotification) -> Client:
-    """The same client; `heard` gets each notification as it came, in the order of all messages.
+def intercept_notifications(client: Client, heard: OnNotification) -> Client:
+    """Call `heard` for each raw notification, in the order of all messages; returns the client.
 
-    Not by the SDK's own handlers: those get nothing that its models refuse, such as progress without a
-    token, and may get what came before an answer after it.
+    The SDK's handlers drop what its models refuse, such as progress without a token, and may run late.
     """
     build = client._build_session
 
@@ -233,9 +232,9 @@ def hear_notifications(client: Client, heard: OnNotification) -> Client:
 
 
 def progress_callback_of_call() -> OnProgress | None:
-    """The `progress_callback` of the `Client.call_tool` that resolves a claimed result just now.
+    """Return the `progress_callback` of the `Client.call_tool` that is resolving a claimed result.
 
-    The SDK does not pass it to the resolver, which it calls itself: so it is found where it calls.
+    The SDK does not pass it on, so it is read from the caller's frame.
     """
     from mcp.client import Client
 
@@ -255,11 +254,10 @@ async def raw_request(
     on_progress: OnProgress | None = None,
     request_id: str | None = None,
 ) -> dict[str, Any]:
-    """Send a request and give its result as it came. Raises MCPError.
+    """Send a request and return its raw result. Raises MCPError.
 
-    Not by `send_request`: that holds every result against the core protocol's models, and those of
-    2025-11-25 refuse the `CreateTaskResult` of that very revision. `name` goes into the header by
-    which routers know what the request is about.
+    `send_request` validates results against core models, which refuse the `CreateTaskResult` of 2025-11-25.
+    `name` goes into the routing header.
     """
     body: dict[str, Any] = {"method": method, "params": dict(params)}
     if meta:
@@ -273,51 +271,17 @@ async def raw_request(
     return dict(await session._dispatcher.send_raw_request(method, body["params"], options))
 
 
-# -- regular expressions ---------------------------------------------------------------------------
-
-#: A pattern with the operations that patterns mostly have, and how its steps are written down.
-_PATTERN = r"a[^b-d\d]{2}(e|fg)"
-_STEPS = (
-    "[(LITERAL, 97),"
-    " (MAX_REPEAT, (2, 2, [(IN, [(NEGATE, None), (RANGE, (98, 100)), (CATEGORY, CATEGORY_DIGIT)])])),"
-    " (SUBPATTERN, (1, 0, 0, [(BRANCH, (None, [[(LITERAL, 101)], [(LITERAL, 102), (LITERAL, 103)]]))]))]"
-)
+_INPUT_REQUEST: TypeAdapter[types.InputRequest] = TypeAdapter(types.InputRequest)
 
 
-class ParsedPattern(NamedTuple):
-    """A pattern as `re` reads it.
-
-    `steps` are pairs of an operation, whose `str` is its name (`LITERAL`, `MAX_REPEAT`, …), and its
-    argument; sequences of steps may stand within arguments. `shortest` is the least number of characters
-    that a text has which matches.
-    """
-
-    steps: Any
-    shortest: int
-
-
-def parse_pattern(pattern: str) -> ParsedPattern:
-    """By the parser of the standard library: it has no public name, but no other agrees with `re` in all.
-
-    Raises `re.error`, RecursionError or OverflowError for what `re` does not compile.
-    """
-    parser: Any = import_module("re._parser")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        re.compile(pattern)
-        steps = parser.parse(pattern)
-    return ParsedPattern(steps, steps.getwidth()[0])
-
-
-def check_pattern_parser() -> None:
-    """Raises ConfigError when this Python's parser is gone, or gives other steps than those known here."""
-    try:
-        parsed = parse_pattern(_PATTERN)
-    except Exception as error:
-        raise _unknown_python(str(error)) from error
-    if (repr(parsed.steps), parsed.shortest) != (_STEPS, 4):
-        raise _unknown_python(f"`re._parser` gives other steps: {parsed}")
-
-
-def _unknown_python(reason: str) -> ConfigError:
-    return ConfigError(setting="server", reason=f"Python {platform.python_version()} is not known: {reason}")
+async def answer_by_callbacks(session: ClientSession, questions: dict[str, Any]) -> dict[str, Any]:
+    """Answer requests by the session's callbacks, by key. Raises MCPError."""
+    answers = {}
+    for key, question in questions.items():
+        request = _INPUT_REQUEST.validate_python(question)
+        context = ClientRequestContext(session=session, request_id=key)
+        answer = await session.dispatch_input_request(context, request)
+        if isinstance(answer, types.ErrorData):
+            raise MCPError.from_error_data(answer)
+        answers[key] = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return answers

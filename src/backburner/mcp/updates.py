@@ -1,16 +1,72 @@
-"""What a client learns about a task, the same whatever the server speaks."""
+"""Task updates: following changes, and the status text that clients show."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import mcp_types as types
 
-from ..estimate import ExpectedRuntime
+from ..core.lifecycle import State
+from ..core.times import span
+from ..errors import StoreBusy, StoreUnavailable
+from ..service.tasks import TaskService, TaskStatus
+from ..tools.estimates import ExpectedRuntime
+
+_TRY_AGAIN_S = 1.0
+
+
+@asynccontextmanager
+async def changes_of(service: TaskService, task_ids: Sequence[str]) -> AsyncIterator[asyncio.Event]:
+    """Yield an event that is set after each change of one of the tasks; spurious wake-ups are possible."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(changed.set)
+
+    def listen() -> list[Callable[[], None]]:
+        return [service.changes.listen(f"task:{task_id}", wake) for task_id in task_ids]
+
+    stops = await service.aio.run(listen)
+    try:
+        yield changed
+    finally:
+        for stop in stops:
+            stop()
+
+
+async def follow(
+    service: TaskService, task_id: str, owner: str, *, with_logs: bool = False
+) -> AsyncIterator[TaskStatus]:
+    """Yield the task's status now and after each change; the last one is its final status.
+
+    `with_logs` also yields when only log lines may be new. A slow reader misses intermediate statuses, never
+    the last. Retries while the store is unavailable. Raises TaskNotFound.
+    """
+    async with changes_of(service, [task_id]) as changed:
+        seen: Any = None
+        while True:
+            changed.clear()
+            try:
+                status = await service.aio.status(task_id, owner=owner)
+            except (StoreUnavailable, StoreBusy):
+                await asyncio.sleep(_TRY_AGAIN_S)
+                continue
+            task = status.task
+            now = (task.state, task.attempt, task.updated_at, task.progress, len(status.questions))
+            if now != seen or with_logs:
+                seen = now
+                yield status
+            if task.finished:
+                return
+            await changed.wait()
+
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
@@ -18,10 +74,7 @@ FINISHED: frozenset[str] = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far a task is, where the server tells: `percent` is 0 to 100.
-
-    `estimate` is how long it should run, as the server said it when the task began.
-    """
+    """Progress of a task as told by the server: `percent` is 0 to 100, `estimate` the expected run time."""
 
     percent: float | None = None
     phase: str | None = None
@@ -32,7 +85,7 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line that a tool wrote; `seq` counts from 1."""
+    """One log line of a task; `seq` counts from 1."""
 
     seq: int
     ts: str
@@ -43,16 +96,16 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Where a task is. `questions` are the open ones, by key: the requests that want an answer."""
+    """Status of a task on the client's side. `questions` are the open ones, as requests by key."""
 
     task_id: str
     status: Status
     message: str = ""
     progress: TaskProgress | None = None
     questions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: How long the server would like us to wait before we ask again.
+    #: Poll interval that the server asks for.
     poll_s: float | None = None
-    #: The result, where the server told it with the end and may not tell it again.
+    #: The result, from servers that deliver it only once.
     result: types.CallToolResult | None = None
 
     @property
@@ -61,13 +114,40 @@ class Update:
 
     @property
     def fingerprint(self) -> str:
-        """The same for two updates that tell the same, also in another process.
-
-        The time left is no part of it: it changes by itself.
-        """
+        """Hash of the visible content, equal across processes; the time left is not part of it."""
         progress = self.progress
         shown = () if progress is None else (progress.percent, progress.phase, progress.message)
-        # Where there is progress, the message only says it again, with the time left.
+        # With progress, the message only repeats it, with the time left.
         message = self.message if progress is None or self.finished else ""
         told = [self.status, message, shown, sorted(self.questions)]
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def status_message(status: TaskStatus) -> str:
+    """Return one line about the task: phase, progress and time left."""
+    task = status.task
+    if task.error is not None and task.finished:
+        return task.error.message
+    if task.cancel_requested and not task.finished:
+        return f"Being cancelled: {task.cancel_reason}" if task.cancel_reason else "Being cancelled"
+    if task.waits_for is not None:
+        return f"Queued, and held: {task.waits_for}"
+    if task.state is State.QUEUED:
+        return "Queued" if status.position is None else f"Queued at position {status.position}"
+    if task.state is State.INPUT_REQUIRED and status.questions:
+        return str(status.questions[0].params.get("message") or "Waiting for an answer")
+    if task.finished:
+        return ""
+    return progress_message(status)
+
+
+def progress_message(status: TaskStatus) -> str:
+    progress = status.task.progress
+    percent = None if progress is None or progress.percent is None else f"{progress.percent:.0f}%"
+    left = (
+        None if status.eta_s is None or status.task.started_at is None else f"about {span(status.eta_s)} left"
+    )
+    phase = progress.phase if progress else None
+    head = ", ".join(part for part in (phase, percent, left) if part)
+    said = progress.message if progress else None
+    return ": ".join(part for part in (head, said) if part)

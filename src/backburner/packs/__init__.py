@@ -1,7 +1,7 @@
-"""Packs: slow tools that are ready to use, as examples. Each is an app, `bb`, and has `add_to(app)`.
+"""Packs: ready-to-use slow tools, as examples. Each is an app, `bb`, and has `add_to(app)`.
 
-They are no part of Backburner itself, and have dependencies of their own (the extras `files` and
-`science`): whoever wants to know how Backburner works can pass them over. The tools named `wksm_…`
-are those of the source document on asynchronous tools, whose server is called WKS: they keep its
-names, so that its clients can be pointed here.
+They have dependencies of their own: the extras `files` and `science`. The tools named `wksm_…` have the names
+of the source document on asynchronous tools, so that its clients can use them.
 """
+
+__all__ = ["files", "science"]

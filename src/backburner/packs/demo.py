@@ -1,4 +1,4 @@
-"""The app of `backburner demo`: the files pack, the science pack if it is installed, and two more tools."""
+"""The app of `backburner demo`: the files pack, the science pack if it is installed, and two other tools."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from backburner.app import Backburner
-from backburner.context import TaskContext
-
+from ..app import Backburner
+from ..tools.context import TaskContext
 from . import files
 
 HAS_SCIENCE = importlib.util.find_spec("ase") is not None
@@ -25,9 +24,9 @@ if HAS_SCIENCE:
 
 @bb.tool(estimate=lambda inputs: inputs["up_to"] / 10_000)
 def count_primes(
-    up_to: Annotated[int, Field(description="Where to stop counting")], *, ctx: TaskContext
+    up_to: Annotated[int, Field(description="The largest number")], *, ctx: TaskContext
 ) -> dict[str, Any]:
-    """Count the primes up to a number, without hurry, and go on from the last checkpoint when killed."""
+    """Count the primes up to a number, slowly, and resume from the last checkpoint when killed."""
     known = ctx.checkpoint_data or {"reached": 1, "primes": 0}
     reached, primes, began_at = known["reached"], known["primes"], known["reached"]
     step = max(1, up_to // 50)
@@ -48,7 +47,7 @@ def _is_prime(number: int) -> bool:
 
 @bb.tool
 def dig_for_gold(*, ctx: TaskContext) -> str:
-    """Dig until somebody says stop."""
+    """Dig until cancelled."""
     depth = 0
     while not ctx.wait_cancelled(0.1):
         depth += 1

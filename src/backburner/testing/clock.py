@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FakeClock:
-    """Time for tests: the same until `advance`, or until somebody sets the wall clock."""
+    """Time for tests: constant until `advance`, or until the wall clock is set."""
 
     def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
         self._now_ms = now_ms

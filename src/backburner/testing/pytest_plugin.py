@@ -16,7 +16,7 @@ def inline_tasks() -> Iterator[Callable[..., InlineTasks]]:
     """`inline_tasks(app, answers=…)`: the tasks of an app or a server run inline until the test is over."""
     from contextlib import ExitStack
 
-    from .inline import inline
+    from . import inline
 
     with ExitStack() as stack:
         stack.enter_context(inline())

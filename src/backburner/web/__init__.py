@@ -1,1 +1,1 @@
-"""What is served beside MCP, for people and programs. `reading.py` and `steering.py` are below all of it."""
+"""REST API, dashboard, and the HTTP client of the API."""

@@ -1,56 +1,108 @@
-"""Tasks through the API of a server elsewhere, with the verbs of a TaskService: for the command line."""
+"""Task and operator services of a remote server, over its HTTP API."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx2
-from pydantic import TypeAdapter
+from msgspec import convert
 
-from ..client_errors import NotOffered
-from ..errors import InvalidRequest
-from ..estimate import EstimateSource, ExpectedRuntime
-from ..service import LogPage, TaskResult, TaskStatus
-from ..task import LOCAL_OWNER, Artifact, Attempt, Event, InputRequest, LogLine, Task
-from ..task_pages import TaskPage
-from ..task_request import TaskRequest, log_cursor, log_seq
-from ..times import from_iso, iso
-from .connection import Connection
+from .. import errors
+from ..core.requests import TaskRequest, log_cursor, log_seq
+from ..core.task import LOCAL_OWNER, Artifact, Attempt, Event, InputRequest, LogLine, Task
+from ..core.times import from_iso, iso
+from ..errors import BackburnerError, ConnectionLost, InvalidRequest, NotAuthorized, NotOffered, UnknownTool
+from ..service.cursors import TaskPage
+from ..service.protocol import Record
+from ..service.tasks import LogPage, TaskHistory, TaskResult, TaskStatus
+from ..tools.estimates import EstimateSource, ExpectedRuntime
 
-_TASK, _ATTEMPTS, _EVENTS = TypeAdapter(Task), TypeAdapter(list[Attempt]), TypeAdapter(list[Event])
-_LINES = TypeAdapter(list[LogLine])
+_TIMEOUT_S = 60
+_BY_CODE = {
+    kind.code: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, BackburnerError)
+}
+
+
+class Connection:
+    """HTTP connection to a server, with a bearer token. It connects on the first request."""
+
+    def __init__(self, server: str, token: str | None) -> None:
+        """Raises InvalidRequest for a malformed address or token."""
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        base = server.rstrip("/").removesuffix("/mcp").removesuffix("/api/v1")
+        try:
+            parts = urlsplit(server)
+            self.name = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+            self._http = httpx2.Client(base_url=f"{base}/api/v1", headers=bearer, timeout=_TIMEOUT_S)
+        except (ValueError, httpx2.InvalidURL):
+            raise InvalidRequest(reason="the server address or the token is malformed") from None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Send a GET request. None and empty lists are left out of the query."""
+        return self.ask("GET", path, {key: value for key, value in query.items() if value not in (None, [])})
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self.ask("POST", path, body={} if body is None else body)
+
+    def ask(self, method: str, path: str, query: Any = None, body: Any = None) -> Any:
+        """Return the response's JSON. Raises the server's error, ConnectionLost or NotAuthorized."""
+        try:
+            answer = self._http.request(method, path, params=query, json=body)
+        except httpx2.HTTPError as error:
+            raise ConnectionLost(server=self.name, reason=str(error) or type(error).__name__) from None
+        if answer.status_code >= 400:
+            raise self._error(answer)
+        if not answer.content:
+            return None
+        try:
+            return answer.json()
+        except ValueError:
+            reason = f"status {answer.status_code} without JSON: this is no Backburner API"
+            raise ConnectionLost(server=self.name, reason=reason) from None
+
+    def _error(self, answer: httpx2.Response) -> BackburnerError:
+        try:
+            said = dict(answer.json())
+        except (TypeError, ValueError):
+            said = {}
+        detail = str(said.get("detail") or answer.text.strip()[:200] or answer.reason_phrase)
+        if answer.status_code in (401, 403):
+            return NotAuthorized(server=self.name, reason=detail.rstrip("."))
+        try:
+            return _BY_CODE[said["code"]](**said["details"])
+        except (KeyError, TypeError, ValueError):  # another release, or another server
+            return ConnectionLost(server=self.name, reason=f"status {answer.status_code}: {detail}")
+
+    def close(self) -> None:
+        self._http.close()
+
+
 _TIMES = ("ts", "last_heartbeat")
-_LOOK_S = 0.5
+_POLL_S = 0.5
 
 
-class RemoteService:
-    """What a TaskService does, for whoever the token stands for. Raises what the server says.
+class RemoteTaskService:
+    """TaskServiceProtocol over HTTP. The server derives the owner from the token.
 
-    The server knows whose tasks these are: an owner that is named here is only for who sees all.
+    An explicit owner is accepted only for tokens that see all owners. Raises the server's errors.
     """
 
     def __init__(self, server: Connection) -> None:
         self._server = server
         self._views: dict[str, TaskStatus] = {}
-        self.store = RemoteStore(self)
-        self.changes = _Looking()
+        self.changes = PollingChanges()
 
-    def whole(self, task_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._server.get(f"/tasks/{task_id}")
-        return found
-
-    def files(self, task_id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._server.get(f"/tasks/{task_id}/artifacts")["artifacts"]
-        return found
-
-    # -- the verbs of a TaskService
+    def _get(self, task_id: str, part: str = "", **query: Any) -> Any:
+        return self._server.get(f"/tasks/{task_id}{part}", **query)
 
     def submit_request(self, request: TaskRequest) -> TaskStatus:
-        """Raises InvalidRequest where a task is to be another's: it belongs to the token's owner."""
+        """Raises InvalidRequest for an owner: the task belongs to the token's owner."""
         if request.owner != LOCAL_OWNER:
             raise InvalidRequest(reason="through a server, a task belongs to the owner of the token")
         body = {
@@ -65,6 +117,9 @@ class RemoteService:
             "parent": request.parent_id,
         }
         return _status(self._server.post("/tasks", {k: v for k, v in body.items() if v is not None}))
+
+    def ids(self, beginning: str, owner: str | None = None, limit: int = 10) -> list[str]:
+        return [task.task_id for task in self.list(id_beginning=beginning, limit=limit).tasks]
 
     def list(
         self,
@@ -98,11 +153,15 @@ class RemoteService:
         return TaskPage([one.task for one in found], page["next_cursor"])
 
     def view(self, task: Task) -> TaskStatus:
-        """What is known of a task of the last list."""
         return self._views[task.task_id]
 
     def status(self, task_id: str, *, owner: str | None = None) -> TaskStatus:
-        return _status(self.whole(task_id))
+        return _status(self._get(task_id))
+
+    def history(self, task_id: str, *, owner: str | None = None) -> TaskHistory:
+        whole = self._get(task_id)
+        attempts, events = ([_in_ms(one) for one in whole[name]] for name in ("attempts", "events"))
+        return TaskHistory(convert(attempts, list[Attempt]), convert(events, list[Event]), ())
 
     def logs(
         self,
@@ -115,21 +174,21 @@ class RemoteService:
     ) -> LogPage:
         """The server decides by the token's role whether lines for an operator are included."""
         after = 0 if cursor is None else log_seq(cursor)
-        page = self._server.get(f"/tasks/{task_id}/logs", after=after, limit=limit)
+        page = self._get(task_id, "/logs", after=after, limit=limit)
         lines = page["lines"]
-        while page["next_offset"]:  # a line that no page holds comes in parts
+        while page["next_offset"]:  # a line longer than a page comes in parts
             rest = {"after": page["next_after"], "offset": page["next_offset"], "limit": 1}
-            page = {**self._server.get(f"/tasks/{task_id}/logs", **rest), "more": True}
+            page = {**self._get(task_id, "/logs", **rest), "more": True}
             lines[-1]["message"] += page["lines"][0]["message"]
-        shown = _LINES.validate_python([_in_ms(line) for line in lines])
+        shown = convert([_in_ms(line) for line in lines], list[LogLine])
         return LogPage(shown, log_cursor(shown[-1].seq if shown else after), page["more"])
 
     def artifacts(self, task_id: str, *, owner: str | None = None) -> Sequence[Artifact]:
-        return [_artifact(task_id, one) for one in self.files(task_id)]
+        return [_artifact(task_id, one) for one in self._get(task_id, "/artifacts")["artifacts"]]
 
     def result(self, task_id: str, *, owner: str | None = None) -> TaskResult:
-        outcome = self._server.get(f"/tasks/{task_id}/result")
-        task = _task({**self.whole(task_id), "result": outcome["result"], "result_kind": "value"})
+        outcome = self._get(task_id, "/result")
+        task = _task({**self._get(task_id), "result": outcome["result"], "result_kind": "value"})
         return TaskResult(task, [_artifact(task_id, one) for one in outcome["artifacts"]])
 
     def cancel(self, task_id: str, *, owner: str | None = None, reason: str | None = None) -> TaskStatus:
@@ -139,6 +198,9 @@ class RemoteService:
     def retry(self, task_id: str, *, owner: str | None = None) -> TaskStatus:
         return _status(self._server.post(f"/tasks/{task_id}/retry"))
 
+    def delete(self, task_id: str, *, owner: str | None = None) -> None:
+        self._server.ask("DELETE", f"/tasks/{task_id}")
+
     def answer_input(
         self, task_id: str, answers: Mapping[str, Mapping[str, Any]], *, owner: str | None = None
     ) -> TaskStatus:
@@ -147,100 +209,51 @@ class RemoteService:
     def wait(self, task_id: str, timeout_s: float, *, owner: str | None = None) -> TaskStatus:
         end = time.monotonic() + timeout_s
         while not (status := self.status(task_id)).task.finished and time.monotonic() < end:
-            time.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+            time.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
         return status
 
     def close(self) -> None:
         self._server.close()
 
 
-class RemoteStore:
-    """What the verbs about tasks ask a store for, and no more."""
+class RemoteArtifacts:
+    """Artifacts of a remote server, read through signed links."""
 
-    shared = True
-
-    def __init__(self, service: RemoteService) -> None:
-        self._service = service
-
-    def ids(self, beginning: str, owner: str | None = None, limit: int = 10) -> list[str]:
-        page = self._service.list(id_beginning=beginning, limit=limit)
-        return [task.task_id for task in page.tasks]
-
-    def attempts(self, task_id: str) -> list[Attempt]:
-        return _ATTEMPTS.validate_python([_in_ms(one) for one in self._service.whole(task_id)["attempts"]])
-
-    def events(self, task_id: str) -> list[Event]:
-        return _EVENTS.validate_python([_in_ms(one) for one in self._service.whole(task_id)["events"]])
-
-    def artifacts(self, task_id: str) -> Sequence[Artifact]:
-        return self._service.artifacts(task_id)
-
-    def watch(self) -> _NoNews:
-        return _NoNews()
-
-    def count_owners(self) -> dict[str, int]:
-        """The server does not tell what others have."""
-        return {}
-
-    def close(self) -> None: ...
-
-
-class RemoteFiles:
-    """The files that tasks made, by the links that the server signs."""
-
-    def __init__(self, service: RemoteService) -> None:
-        self._service = service
+    def __init__(self, server: Connection) -> None:
+        self._server = server
 
     def chunks(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
-        made = self._service.files(artifact.task_id)
-        links = [one["download_url"] for one in made if one["artifact_id"] == artifact.artifact_id]
+        found = self._server.get(f"/tasks/{artifact.task_id}/artifacts")["artifacts"]
+        links = [one["download_url"] for one in found if one["artifact_id"] == artifact.artifact_id]
         if not links or links[0] is None:
             raise NotOffered(what="a link to this file", task_id=artifact.task_id)
-        with httpx2.stream("GET", links[0], timeout=60) as answer:
-            if answer.status_code != 200:
+        last = "" if length is None else offset + length - 1
+        headers = {"Range": f"bytes={offset}-{last}"} if offset or length is not None else {}
+        with httpx2.stream("GET", links[0], headers=headers, timeout=_TIMEOUT_S) as answer:
+            if answer.status_code not in (200, 206):
                 raise FileNotFoundError(artifact.name)
             yield from answer.iter_bytes()
 
-
-class _NoNews:
-    """In the place of a watch: it hears nothing, and who waits looks again now and then anyway."""
-
-    def __init__(self) -> None:
-        self._silent, self._open = os.pipe()
-
-    def fileno(self) -> int:
-        return self._silent
-
-    def drain(self) -> set[str]:
-        return set()
-
-    def wait(self, timeout_s: float) -> set[str]:
-        time.sleep(min(timeout_s, _LOOK_S))
-        return set()
-
-    def mend(self) -> None: ...
-
-    def close(self) -> None:
-        os.close(self._silent)
-        os.close(self._open)
+    def read(self, artifact: Artifact, offset: int = 0, length: int | None = None) -> bytes:
+        return b"".join(self.chunks(artifact, offset, length))
 
 
-class _Looking:
-    """In the place of news: who listens looks again now and then."""
+class PollingChanges:
+    """ChangeSource without notifications: each callback runs twice a second."""
 
     def listen(self, topic: str, callback: Callable[[], None]) -> Callable[[], None]:
-        over = threading.Event()
+        stopped = threading.Event()
 
         def run() -> None:
-            while not over.wait(_LOOK_S):
+            while not stopped.wait(_POLL_S):
                 callback()
 
-        threading.Thread(target=run, name="backburner-looking", daemon=True).start()
-        return over.set
+        threading.Thread(target=run, name="backburner-polling", daemon=True).start()
+        return stopped.set
 
 
 def _in_ms(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with its times as the records themselves have them."""
+    """Return a record with its ISO times as milliseconds."""
     return {
         key: from_iso(value) if (key.endswith("_at") or key in _TIMES) and isinstance(value, str) else value
         for key, value in shown.items()
@@ -248,7 +261,7 @@ def _in_ms(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _task(shown: Mapping[str, Any]) -> Task:
-    return _TASK.validate_python({"seq": 0, **_in_ms(shown)})
+    return convert({"seq": 0, **_in_ms(shown)}, Task)
 
 
 def _status(shown: Mapping[str, Any]) -> TaskStatus:
@@ -284,3 +297,74 @@ def _artifact(task_id: str, shown: Mapping[str, Any]) -> Artifact:
         "",
         from_iso(shown["created_at"]),
     )
+
+
+class RemoteOperatorService:
+    """OperatorServiceProtocol over HTTP. The token's role limits the answers."""
+
+    def __init__(self, server: Connection) -> None:
+        self._server = server
+
+    def _list(self, path: str, name: str, **query: Any) -> list[Record]:
+        found: list[Record] = self._server.get(path, **query)[name]
+        return found
+
+    def queues(self) -> list[Record]:
+        return self._list("/queues", "queues")
+
+    def workers(self) -> list[Record]:
+        return self._list("/workers", "workers")
+
+    def supervisor(self) -> Record:
+        return dict(self._server.get("/supervisor"))
+
+    def states(self, owner: str | None = None) -> dict[str, int]:
+        return dict(self._server.get("/states", owner=owner)["states"])
+
+    def runtimes(self, owner: str | None = None) -> list[Record]:
+        return self._list("/runtimes", "tools", owner=owner)
+
+    def statistics(
+        self,
+        owner: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        every_s: float = 60,
+        tool_name: str | None = None,
+        queue: str | None = None,
+    ) -> Record:
+        times = {"since": iso(since), "until": iso(until), "every_s": every_s}
+        found = self._server.get("/statistics", owner=owner, tool=tool_name, queue=queue, **times)
+        return dict(found)
+
+    def overview(self, owner: str | None = None) -> Record:
+        return dict(self._server.get("/overview", owner=owner))
+
+    def tools(self) -> list[Record]:
+        return self._list("/tools", "tools")
+
+    def input_schema(self, tool_name: str) -> dict[str, Any]:
+        schemas = {one["tool_name"]: one["input_schema"] for one in self.tools()}
+        if tool_name not in schemas:
+            raise UnknownTool(tool_name=tool_name, known=", ".join(sorted(schemas)) or "none")
+        return dict(schemas[tool_name])
+
+    def clients(self) -> list[Record]:
+        return self._list("/clients", "clients")
+
+    def webhooks(self, owner: str | None = None) -> list[Record]:
+        return self._list("/webhooks", "deliveries", owner=owner)
+
+    def pause(self, queue: str) -> None:
+        self._server.post(f"/queues/{quote(queue, safe='')}/pause")
+
+    def resume(self, queue: str) -> None:
+        self._server.post(f"/queues/{quote(queue, safe='')}/resume")
+
+    def forget_clients(self, name: str | None = None) -> int:
+        query = {} if name is None else {"name": name}
+        return int(self._server.ask("DELETE", "/clients", query)["forgotten"])
+
+    def retry_webhook(self, webhook_id: str, owner: str | None = None) -> bool:
+        return bool(self._server.post(f"/webhooks/{quote(webhook_id, safe='')}/retry")["retried"])

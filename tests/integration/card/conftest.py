@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.transport.auth import hash_token
 from tests.browsing import browser
 from tests.deployment import Deployment
 from tests.integration.card.chat import Chat, Connection, connected

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from backburner import Backburner, Task, TaskService, open_store
-from backburner.target import load
+from backburner.tools.targets import load
 from tests import services, warm
 from tests.deployment import foreign_environment
 from tests.pseudo_terminal import OnTerminal

@@ -40,7 +40,7 @@ def test_the_slow_tools_of_an_attached_server_can_be_listed_and_called(lab: Lab)
     assert lab.json("call", "index_goods", "shelf=4", "-t", "shop.py")["result"] == {"goods": 8}
     refused = lab.run("call", "index_goods", "shelf=many", "-t", "shop.py")  # by the server's framework
     assert (refused.returncode, "shelf" in refused.stderr) == (1, True)
-    assert lab.run("submit", "quick", "-t", "shop.py").returncode == 2
+    assert lab.run("call", "--detach", "quick", "-t", "shop.py").returncode == 2
 
 
 @pytest.mark.whole

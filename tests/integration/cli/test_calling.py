@@ -1,4 +1,4 @@
-"""`submit`, `call`, `watch`, `result`: a task from the command line, seen through."""
+"""`call`, `watch`, `result`: a task from the command line, seen through."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from backburner.times import from_iso
+from backburner.core.times import from_iso
 from tests import services
 from tests.integration.cli.conftest import Lab
 
@@ -58,7 +58,7 @@ def test_inputs_that_do_not_fit_are_a_usage_error(lab: Lab) -> None:
         (["add", "a"], "is not key=value"),
         (["nope"], "There is no slow tool named 'nope'"),
     ):
-        done = lab.run("submit", *words)
+        done = lab.run("call", "--detach", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert reason in " ".join(done.stderr.replace("│", " ").split())
 
@@ -67,7 +67,7 @@ def test_inputs_that_do_not_fit_are_a_usage_error(lab: Lab) -> None:
 def test_submit_returns_at_once_and_the_result_can_be_waited_for(manned: Lab) -> None:
     gate = manned.gate()
     submitted = manned.json(
-        "submit", "relax", "structure=cu", str(gate), "--tag", "project:x", "--priority", "5"
+        "call", "--detach", "relax", "structure=cu", str(gate), "--tag", "project:x", "--priority", "5"
     )
     wanted = {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"}
     assert wanted <= submitted.keys()
@@ -83,7 +83,7 @@ def test_submit_returns_at_once_and_the_result_can_be_waited_for(manned: Lab) ->
 @pytest.mark.slow
 def test_a_task_that_runs_longer_than_its_time_to_live_keeps_its_result(manned: Lab) -> None:
     gate = manned.gate()
-    submitted = manned.json("submit", "relax", "structure=cu", str(gate), "--ttl", "3s")
+    submitted = manned.json("call", "--detach", "relax", "structure=cu", str(gate), "--ttl", "3s")
     task_id = submitted["task_id"]
     manned.wait_for_state(task_id, "running")
     assert manned.json("show", task_id)["expires_at"] is None
@@ -99,10 +99,10 @@ def test_a_task_that_runs_longer_than_its_time_to_live_keeps_its_result(manned: 
 
 @pytest.mark.slow
 def test_the_same_idempotency_key_gives_the_same_task(manned: Lab) -> None:
-    first, again = (manned.json("submit", "add", "a=1", "--idempotency-key", "k") for _ in range(2))
+    first, again = (manned.json("call", "--detach", "add", "a=1", "--idempotency-key", "k") for _ in "12")
     assert first["task_id"] == again["task_id"]
     assert (first["created"], again["created"]) == (True, False)
-    assert manned.run("submit", "add", "a=2", "--idempotency-key", "k").returncode == 2
+    assert manned.run("call", "--detach", "add", "a=2", "--idempotency-key", "k").returncode == 2
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_watching_ends_after_its_time_and_the_task_goes_on(manned: Lab) -> None:
     gate = manned.gate()
     done = manned.run("call", "relax", "structure=cu", str(gate), "--timeout", "300ms")
     assert done.returncode == 5
-    assert "it goes on" in done.stderr
+    assert "it continues" in done.stderr
     (task,) = manned.json("ls", "--active", "--tool", "relax")["tasks"]
     gate.open()
     assert manned.json("watch", task["task_id"])["state"] == "succeeded"

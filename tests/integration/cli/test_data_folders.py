@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from backburner.cli.exits import Exit
+from backburner.cli.command import Exit
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 
@@ -33,7 +33,7 @@ def test_a_task_of_another_store_is_kept_and_its_caller_is_told_why_it_waits(
     lab: Lab, other: list[str]
 ) -> None:
     with contextlib.closing(Worker(lab)):
-        done = lab.run("submit", "add", "a=1", *other)
+        done = lab.run("call", "--detach", "add", "a=1", *other)
         task_id = done.stdout.strip()
         assert "is in use for another store" in done.stderr, done.stderr
         assert lab.json("show", task_id, *other)["state"] == "queued"
@@ -45,4 +45,4 @@ def test_the_same_store_by_another_name_is_no_other(lab: Lab, other: list[str]) 
     (lab.folder / "elsewhere").symlink_to(lab.folder)
     with contextlib.closing(Worker(lab)) as worker:
         again = lab.run("worker", "lab.py", "--store", f"sqlite:///{lab.folder}/elsewhere/lab.db")
-        assert f"works on this store already: pid {worker.process.pid}" in again.stderr, again.stderr
+        assert f"is running for this store already: pid {worker.process.pid}" in again.stderr, again.stderr

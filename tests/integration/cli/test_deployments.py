@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from backburner import Backburner
 from backburner.cli import app as command_line
-from backburner.config import Settings, SupervisorSettings, every_setting, variable
+from backburner.settings import Settings, SupervisorSettings, every_setting, variable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "deployment"
 

@@ -41,7 +41,7 @@ class Detached:
 
     def __init__(self, lab: Lab, **environment: str) -> None:
         self.gate: Gate = lab.gate()
-        done = lab.run("submit", "relax", "structure=cu", str(self.gate), **environment)
+        done = lab.run("call", "--detach", "relax", "structure=cu", str(self.gate), **environment)
         assert done.returncode == 0, done.stderr
         self.task_id = done.stdout.strip()
         lab.wait_for_state(self.task_id, "running")
@@ -86,7 +86,7 @@ def test_a_task_of_one_that_retired_and_died_is_run_again(lab: Lab, detached: De
 @pytest.mark.whole
 @pytest.mark.slow
 def test_a_task_that_waits_for_an_answer_gets_it_from_one_that_retired(lab: Lab, detached: Detached) -> None:
-    asking = lab.run("submit", "ask").stdout.strip()
+    asking = lab.run("call", "--detach", "ask").stdout.strip()
     lab.wait_for_state(asking, "input_required")
     with contextlib.closing(Worker(lab)):
         assert lab.run("answer", asking, "element=cu").returncode == 0
@@ -148,5 +148,5 @@ def test_a_supervisor_of_an_older_version_hands_over_to_a_server(
         assert lab.task(other.task_id).attempt == 1
     finally:
         other.gate.open()
-        lab.run("stop")
+        lab.run("supervisor", "stop")
         assert services.wait_until(lambda: SupervisorLock(lab.folder / "lab.db.d").holder() is None)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from backburner.cli import app
-from backburner.cli.verb import examples_of
+from backburner.cli.command import examples_of
 from tests.integration.cli.conftest import Lab, Worker
 from tests.integration.cli.test_inputs import unsafe
 
@@ -28,13 +29,23 @@ def verbs() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in verbs() if name not in ("demo", "bridge")])
+@pytest.mark.parametrize("name", verbs())
 def test_the_help_of_every_verb_teaches_by_example(name: str) -> None:
     text, examples = examples_of(verbs()[name])
     assert text
     assert examples
     group = name.split(maxsplit=1)[0]
     assert all(f"backburner {group}" in example for example in examples)
+
+
+def test_there_are_few_commands() -> None:
+    assert len(ROOT.commands) <= 26
+
+
+def test_help_shows_flags_without_a_type() -> None:
+    shown = CliRunner().invoke(app, ["ls", "--help"], env={"TERMINAL_WIDTH": "200"}).output
+    assert "--active" in shown
+    assert "bool" not in shown
 
 
 def test_help_and_completion_import_nothing_heavy() -> None:
@@ -66,7 +77,7 @@ def test_no_verb_lets_hostile_text_steer_the_terminal(lab: Lab, worker: Worker) 
     outputs = [
         logs,
         *(lab.run(*words, failed) for words in (["show"], ["show", "--json"], ["artifacts"])),
-        *(lab.run(*words) for words in (["ls"], ["top"], ["call", "hostile"], ["call", "speak"])),
+        *(lab.run(*words) for words in (["ls"], ["status"], ["call", "hostile"], ["call", "speak"])),
         lab.run("artifacts", "get", failed, "-o", "here"),
         lab.run("call", "add", "a\x1b[2J[red]"),
     ]

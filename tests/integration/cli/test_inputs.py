@@ -11,9 +11,9 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.cli.inputs import read_inputs
+from backburner.cli.calls import read_inputs
 from backburner.cli.output import print_json
-from backburner.terminal_text import printable
+from backburner.core.text import printable
 
 SCHEMA = {
     "properties": {

@@ -97,14 +97,6 @@ def test_a_store_in_a_settings_file_is_relative_to_that_file(lab: Lab, elsewhere
     assert (lab.folder / "from_file.db").exists()
 
 
-def test_a_store_that_is_left_at_the_old_place_is_told(lab: Lab, elsewhere: Path) -> None:
-    (elsewhere / "lab.db").touch()
-    said = run_from(elsewhere, lab, "ls", "-t", "../lab.py").stderr
-    assert str(elsewhere / "lab.db") in said
-    assert str(lab.folder / "lab.db") in said
-    assert "lab.db" not in run_from(elsewhere, lab, "ls", "-t", "../lab.py").stderr
-
-
 @pytest.mark.slow
 async def test_a_pattern_that_no_tool_has_is_told_by_the_server_once_and_by_doctor(lab: Lab) -> None:
     (lab.folder / "shop.py").write_text(SERVER)

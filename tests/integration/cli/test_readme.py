@@ -11,7 +11,7 @@ from tests.integration.cli.conftest import Lab, Terminal
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
-GETTING_STARTED = ROOT / "docs" / "getting-started.md"
+GETTING_STARTED = ROOT / "docs" / "start" / "first-task.md"
 
 #: What differs from one run to the next, each time with what stands for it.
 VARYING = (
@@ -25,7 +25,8 @@ VARYING = (
 
 def picture() -> tuple[str, str, str]:
     """The command that is typed, what is seen while the task runs, and after Ctrl-C."""
-    running, stopped = re.findall(r"^```\n(.*?)\n```$", README, re.DOTALL | re.MULTILINE)[:2]
+    blocks = re.findall(r"^```(\w*)\n(.*?)\n```$", README, re.DOTALL | re.MULTILINE)
+    running, stopped = [text for kind, text in blocks if not kind][:2]
     command, _, seen = running.removeprefix("$ ").partition("\n")
     return command, seen, stopped
 
@@ -63,7 +64,7 @@ def test_the_first_commands_of_getting_started_work_in_an_empty_folder(lab: Lab)
     guide = GETTING_STARTED.read_text()
     (lab.folder / "lab.py").write_text(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0])
     assert "Save this as `lab.py`" in guide
-    section = guide.partition("## Try it without a client")[2]
+    section = guide.partition("## Call it from the command line")[2]
     lines = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)[0].splitlines()
     assert len(lines) == 2
     for line in lines:

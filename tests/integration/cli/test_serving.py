@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from backburner.cli.exits import Exit
+from backburner.cli.command import Exit
 from tests.integration.cli.conftest import COMMAND, Lab
 from tests.services import free_port
 
@@ -65,7 +65,9 @@ def test_a_server_without_a_target_says_how_to_name_one(lab: Lab) -> None:
     assert "BACKBURNER_TARGET" in done.stderr
 
 
-@pytest.mark.parametrize("words", [("submit", "add", "a=1"), ("serve", "lab.py", "--http", "127.0.0.1:0")])
+@pytest.mark.parametrize(
+    "words", [("call", "--detach", "add", "a=1"), ("serve", "lab.py", "--http", "127.0.0.1:0")]
+)
 def test_a_store_that_cannot_be_made_is_told_in_one_line(lab: Lab, words: tuple[str, ...]) -> None:
     done = lab.run(*words, "--store", "sqlite:////proc/nope/lab.db")
     assert done.returncode == Exit.TROUBLE

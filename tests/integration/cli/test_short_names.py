@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from backburner.short_names import owner_of
+from backburner.service.names import owner_of
 from tests.integration.cli.conftest import Lab
 
 ALICE = owner_of("alice", None, "alice")

@@ -1,4 +1,4 @@
-"""`status`, `stop` and `restart`, beside a supervisor that a server has started and one of the user's."""
+"""`status` and `supervisor`, with a supervisor started by a server and one started by the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from backburner import __version__
 from backburner.engines.local import SupervisorLock
-from backburner.engines.local.intake import SOCKET
+from backburner.engines.local.supervisor.submit_server import SOCKET
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 from tests.integration.cli.test_handing_over import Detached, holder
@@ -24,8 +24,8 @@ def test_status_stop_and_their_codes_where_nobody_works(lab: Lab) -> None:
     lab.submit("add", a=1)
     status = lab.run("status")
     assert (status.returncode, "none" in status.stdout) == (1, True)
-    stopped = lab.run("stop", "--store", lab.url, BACKBURNER_TARGET="")
-    assert (stopped.returncode, stopped.stderr) == (0, "No supervisor works on this store.\n")
+    stopped = lab.run("supervisor", "stop", "--store", lab.url, BACKBURNER_TARGET="")
+    assert (stopped.returncode, stopped.stderr) == (0, "No supervisor is running for this store.\n")
 
 
 @pytest.mark.slow
@@ -71,13 +71,13 @@ def test_a_supervisor_goes_on_when_its_server_is_killed_before_it_is_ready(lab: 
 @pytest.mark.slow
 def test_stop_lets_what_runs_finish_and_waits_for_it(lab: Lab) -> None:
     detached = Detached(lab)
-    stopping = lab.start("stop", "-t", "lab.py")
+    stopping = lab.start("supervisor", "stop", "-t", "lab.py")
     takes_tasks = lab.folder / "lab.db.d" / SOCKET
     # Else it may have nothing left to do, and be gone, before it is told to stop.
     assert services.wait_until(lambda: not takes_tasks.exists())
     detached.gate.open()
     _, said = stopping.communicate(timeout=30)
-    assert (stopping.returncode, f"pid {detached.process.pid} has ended" in said) == (0, True)
+    assert (stopping.returncode, f"pid {detached.process.pid} has exited" in said) == (0, True)
     assert nobody_works(lab)
     assert lab.task(detached.task_id).state == "succeeded"
 
@@ -86,7 +86,7 @@ def test_stop_lets_what_runs_finish_and_waits_for_it(lab: Lab) -> None:
 def test_stop_at_once_hands_back_also_what_one_that_retired_still_runs(lab: Lab) -> None:
     detached = Detached(lab)
     worker = Worker(lab)
-    stopped = lab.json("stop", "--now")
+    stopped = lab.json("supervisor", "stop", "--now")
     assert set(stopped["stopped"]) == {detached.process.pid, worker.process.pid}
     assert nobody_works(lab)
     task = lab.task(detached.task_id)
@@ -99,7 +99,7 @@ def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
     lab.have_supervisors_stay()
     detached = Detached(lab)
     try:
-        restarted = lab.json("restart", "-t", "lab.py")
+        restarted = lab.json("supervisor", "restart", "-t", "lab.py")
         assert restarted == {"pid": holder(lab).pid, "retired": detached.process.pid}
         status = json.loads(lab.run("status", "--json").stdout)
         assert [one["pid"] for one in status["retired"]] == [detached.process.pid]
@@ -109,7 +109,7 @@ def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
         assert lab.task(detached.task_id).attempt == 1
     finally:
         detached.gate.open()
-        lab.run("stop")
+        lab.run("supervisor", "stop")
         assert services.wait_until(lambda: nobody_works(lab))
 
 
@@ -117,10 +117,10 @@ def test_restart_puts_another_in_place_and_loses_nothing(lab: Lab) -> None:
 def test_restart_starts_one_where_there_is_none_and_leaves_a_worker_of_the_users_alone(lab: Lab) -> None:
     gate = lab.gate()
     lab.submit("relax", structure="cu", gate=gate.path)  # so that it stays
-    started = lab.run("restart")
+    started = lab.run("supervisor", "restart")
     assert (started.returncode, f"pid {holder(lab).pid} has started" in started.stderr) == (0, True)
     gate.open()
     with contextlib.closing(Worker(lab)) as worker:
-        refused = lab.run("restart")
+        refused = lab.run("supervisor", "restart")
         assert refused.returncode == 4
-        assert f"pid {worker.process.pid} does not give its place up" in refused.stderr
+        assert f"pid {worker.process.pid} does not give up its place" in refused.stderr

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner.config import SupervisorSettings
+from backburner.settings import SupervisorSettings
 from tests.integration.cli.conftest import COMMAND, Lab
 
-GUIDE = Path(__file__).parents[3] / "docs" / "operations.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "deploy-systemd.md"
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_line_of_the_unit_works_and_ends_well_when_systemd_says_so(lab: Lab,
     finally:
         worker.send_signal(signal.SIGTERM)
         _, said = worker.communicate(timeout=30)
-    assert (worker.returncode, "The worker has ended" in said) == (0, True), said
+    assert (worker.returncode, "The worker has exited" in said) == (0, True), said
 
 
 def test_the_unit_gives_tasks_their_grace_and_comes_back(unit: str) -> None:

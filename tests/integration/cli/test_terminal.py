@@ -13,7 +13,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 #: What differs from one run to the next, each time with what stands for it.
 VARYING = (
-    (r"(this machine gives) .*", r"\1 …"),
+    (r"(this machine supports) .*", r"\1 …"),
     (r"tsk_[0-9A-Z]{36}", "tsk_" + "X" * 36),
     (r"\b\d[\d.]* (ms|s)\b", "N s"),
     (r" {2,}", "  "),
@@ -68,12 +68,12 @@ def test_a_list_is_watched_while_it_changes(lab: Lab, worker: Worker, terminal: 
     assert task_id not in terminal.screen()  # the list was on a screen of its own
 
 
-def test_top_shows_how_busy_it_is_until_q(lab: Lab, worker: Worker, terminal: Terminal) -> None:
+def test_status_watch_is_live_until_q(lab: Lab, worker: Worker, terminal: Terminal) -> None:
     gate = lab.gate()
-    terminal.type("backburner top; echo code $?")
-    terminal.wait_for("Nothing runs or waits.")
+    terminal.type("backburner status --watch; echo code $?")
+    terminal.wait_for("No active tasks.")
     lab.submit("relax", structure="cu", gate=gate.path)
-    assert_matches(terminal.wait_for("42% · relaxation"), "top_running", lab)
+    assert_matches(terminal.wait_for("42% · relaxation"), "status_running", lab)
     gate.open()
     terminal.wait_for(r"succeeded 1 .*█")
     terminal.key("q")

@@ -77,7 +77,7 @@ def test_a_token_lets_in_until_it_is_revoked_and_no_server_is_restarted(lab: Lab
 @pytest.mark.slow
 def test_the_tasks_of_a_tokens_owner_are_found_by_the_owners_name(lab: Lab, worker: Worker) -> None:
     token = lab.json("token", "new", "--owner", "alice", "--name", "laptop")["token"]
-    before = lab.json("submit", "add", "a=1", "--owner", "alice")["task_id"]
+    before = lab.json("call", "--detach", "add", "a=1", "--owner", "alice")["task_id"]
 
     async def call(url: str) -> set[str]:
         async with BackburnerClient(url, token=token) as client:
@@ -102,9 +102,9 @@ def test_the_file_of_tokens_is_private_and_holds_no_token(lab: Lab) -> None:
     file = lab.folder / "lab.db.d/tokens"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     kept = file.read_text()
-    listed = lab.run("token", "list").stdout
+    listed = lab.run("token", "ls").stdout
     assert not any(token in kept + listed for token in tokens)
-    shown = lab.json("token", "list")["tokens"]
+    shown = lab.json("token", "ls")["tokens"]
     assert [(one["name"], one["owner"]) for one in shown] == [("alice", "alice"), ("alice-2", "alice")]
     assert shown[0]["expires_at"] > shown[0]["created_at"]
     assert shown[0]["scopes"] == ["tasks"]
@@ -115,7 +115,7 @@ def test_a_token_that_has_expired_is_turned_away(lab: Lab) -> None:
     token = lab.json("token", "new", "--owner", "alice", "--expires", "1ms")["token"]
     with served(lab) as url:
         assert wait_until(lambda: ask(url, token).status_code == 401)
-    assert "expired" in lab.run("token", "list").stdout
+    assert "expired" in lab.run("token", "ls").stdout
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_file_that_was_written_by_hand_is_kept_as_it_is_but_for_the_token(lab:
     (lab.folder / "who").write_text(by_hand)
     named = {"BACKBURNER_HTTP__AUTH__TOKENS": "who"}
     assert lab.run("token", "new", "--owner", "alice", **named).returncode == 0
-    assert "bob" in lab.run("token", "list", **named).stdout
+    assert "bob" in lab.run("token", "ls", **named).stdout
     taken = lab.run("token", "new", "--owner", "alice", "--name", "bob", **named)
     assert taken.returncode == 2
     assert "already" in taken.stderr
@@ -155,7 +155,7 @@ def test_what_is_no_token_is_told(lab: Lab) -> None:
 def test_a_token_has_the_role_that_it_was_made_with(lab: Lab) -> None:
     screen = lab.json("token", "new", "--owner", "alice", "--name", "screen", "--role", "read")["token"]
     whole = lab.json("token", "new", "--owner", "alice")["token"]
-    assert {one["name"]: one["role"] for one in lab.json("token", "list")["tokens"]} == {
+    assert {one["name"]: one["role"] for one in lab.json("token", "ls")["tokens"]} == {
         "screen": "read",
         "alice": "operate",
     }

@@ -7,10 +7,10 @@ import contextlib
 import pytest
 
 from backburner import open_store
-from backburner.clock import SystemClock
-from backburner.reports import Started, Succeeded
-from backburner.testing.store.base import new_task
-from backburner.testing.store.telling import hooks
+from backburner.core.reports import Started, Succeeded
+from backburner.core.times import SystemClock
+from tests.contracts.store.base import new_task
+from tests.contracts.store.outbox import hooks
 from tests.integration.cli.conftest import Lab
 
 pytestmark = pytest.mark.slow
@@ -25,17 +25,17 @@ def test_what_was_given_up_is_listed_without_its_path_and_sent_again(lab: Lab) -
         store.report(lease, Started(), Succeeded("1"))
         (due,) = store.due_deliveries()
         store.not_delivered(due, "it answered 410", None)
-    (listed,) = lab.json("webhooks", "list")["deliveries"]
+    (listed,) = lab.json("webhooks", "ls")["deliveries"]
     assert (listed["webhook_id"], listed["task_id"]) == (due.delivery_id, new.task_id)
     assert (listed["endpoint"], listed["given_up"]) == ("https://lab.example", True)
-    shown = lab.run("webhooks", "list").stdout
+    shown = lab.run("webhooks", "ls").stdout
     assert "it answered 410" in shown
     assert "key=1" not in shown
     (warning,) = [one for one in lab.json("doctor")["findings"] if one["check"] == "webhooks"]
     assert (warning["level"], "https://lab.example" in warning["message"]) == ("warning", True)
-    assert lab.json("webhooks", "list", "--owner", "bob")["deliveries"] == []
+    assert lab.json("webhooks", "ls", "--owner", "bob")["deliveries"] == []
     assert lab.json("webhooks", "retry", "--owner", "bob")["retried"] == []
-    assert "no message msg_0" in lab.run("webhooks", "retry", "msg_0").stderr
+    assert "no webhook delivery msg_0" in lab.run("webhooks", "retry", "msg_0").stderr
     assert lab.json("webhooks", "retry")["retried"] == [due.delivery_id]
-    assert lab.json("webhooks", "list")["deliveries"][0]["given_up"] is False
+    assert lab.json("webhooks", "ls")["deliveries"][0]["given_up"] is False
     assert not [one for one in lab.json("doctor")["findings"] if one["check"] == "webhooks"]

@@ -10,9 +10,9 @@ import pytest
 
 from backburner import Backburner, TaskService, open_store
 from backburner.app import data_dir
-from backburner.config.groups import has_gpu
-from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
-from backburner.target import load
+from backburner.mcp.dialects.task_id.prompt_log import PromptLogs
+from backburner.settings.groups import has_gpu
+from backburner.tools.targets import load
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 
@@ -41,7 +41,7 @@ def test_the_first_signal_lets_the_task_finish_and_leaves_the_rest_in_the_queue(
     worker.signal()
     gate.open()
     code, said = worker.end()
-    assert (code, "finished or back in its queue" in said) == (0, True)
+    assert (code, "finished or back in their queue" in said) == (0, True)
     assert (lab.task(task_id).state, lab.task(waiting).state) == ("succeeded", "queued")
 
 

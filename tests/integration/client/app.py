@@ -130,6 +130,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         bb.run()
     else:
-        from backburner.mcp.serving.run import run_http
+        from backburner.mcp.transport.run import run_http
 
         run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="critical")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backburner.client import BackburnerClient, NotAuthorized, TaskHandle
-from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.transport.auth import hash_token
 from tests import warm
 from tests.deployment import Deployment
 from tests.integration.client.gates import APP, Gates

@@ -7,14 +7,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from backburner.client import BackburnerClient, Bridge
-from backburner.client_errors import TaskWasCancelled
-from backburner.config import Settings
+from backburner.client import BackburnerClient, Bridge, TaskHandle
+from backburner.errors import TaskWasCancelled
+from backburner.settings import Settings
 from tests import warm
 from tests.deployment import ROOT, Deployment
 from tests.integration.client.gates import APP, PLAIN, Gates
@@ -132,6 +133,29 @@ async def test_a_call_that_the_user_stops_is_cancelled(url: str, gates: Gates) -
         call.cancel()
         async with BackburnerClient(url) as client:
             handle = await client.resume(await newest_task(url))
+            with pytest.raises(TaskWasCancelled):
+                await handle.result()
+
+
+async def test_a_call_that_is_stopped_while_its_task_id_is_on_the_way_is_cancelled(
+    url: str, gates: Gates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, answered, delivered = BackburnerClient.start, asyncio.Event(), asyncio.Event()
+
+    async def delayed(*given: Any, **options: Any) -> TaskHandle:
+        handle = await start(*given, **options)
+        answered.set()
+        await delivered.wait()
+        return handle
+
+    monkeypatch.setattr(BackburnerClient, "start", delayed)
+    async with Bridge(url).serving() as bridge, Client(bridge, mode="legacy") as host:
+        call = asyncio.ensure_future(host.call_tool("gates", {"folder": str(gates.folder), "n": 0}))
+        await answered.wait()
+        call.cancel()
+        async with BackburnerClient(url) as client:
+            handle = await client.resume(await newest_task(url))
+            delivered.set()
             with pytest.raises(TaskWasCancelled):
                 await handle.result()
 

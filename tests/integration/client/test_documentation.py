@@ -1,4 +1,4 @@
-"""What docs/client.md shows works."""
+"""What docs/guides/client.md shows works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.transport.auth import hash_token
 from tests.deployment import Deployment
 
 ROOT = Path(__file__).parents[3]
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 async def test_the_snippets_run(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "client.md").read_text()
+    page = (ROOT / "docs" / "guides" / "client.md").read_text()
     (deployment.folder / "README.md").write_text("three words here")
     monkeypatch.chdir(deployment.folder)
     with deployment.http() as server:
@@ -37,7 +37,7 @@ async def test_the_snippets_run(
 async def test_a_token_that_is_not_known_is_told_as_the_page_says(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs" / "client.md").read_text()
+    page = (ROOT / "docs" / "guides" / "client.md").read_text()
     (snippet,) = [code for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "NotAuthorized" in code]
     (deployment.folder / "tokens").write_text(f"bob  {hash_token('token-of-bob')}\n")
     deployment.settings["http__auth__tokens"] = str(deployment.folder / "tokens")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from rich.console import Console
 
 from backburner.client import (
     BackburnerClient,
-    HandleFile,
     NotOffered,
     TaskDisplay,
     TaskHandle,
@@ -25,9 +23,9 @@ from backburner.client import (
     TaskWasCancelled,
     Update,
 )
-from backburner.client_errors import DamagedDownload
-from backburner.mcp.client_dialect import Bell
-from backburner.terminal_text import printable
+from backburner.core.text import printable
+from backburner.errors import DamagedDownload
+from backburner.mcp.dialects.client import Subscription
 from tests.deployment import Deployment
 from tests.integration.client.gates import PLAIN, Gates
 from tests.services import until
@@ -113,21 +111,21 @@ async def test_the_end_is_told_by_a_notification(
 ) -> None:
     async with BackburnerClient(shared.stdio(), **options) as client:
         handle = await client.start(tool, folder=str(gates.folder), n=1)
-        async with handle.listening() as bell:
+        async with handle.subscribed() as subscription:
             gates.open(1)
             await until(lambda: gates.passed(1))
             if not options:
-                await until(lambda: bell.trusted)  # so it is not polled
-            await until(lambda: not rung(bell))  # nothing happens any more
+                await until(lambda: subscription.reliable)  # so it is not polled
+            await until(lambda: not notified(subscription))  # nothing happens any more
             gates.end()
-            await until(bell.event.is_set)
+            await until(subscription.event.is_set)
         assert text_of(await handle.result()) == "passed 1 gates"
 
 
-def rung(bell: Bell) -> bool:
+def notified(subscription: Subscription) -> bool:
     """Whether it rang since it was last looked at."""
-    was_set = bell.event.is_set()
-    bell.event.clear()
+    was_set = subscription.event.is_set()
+    subscription.event.clear()
     return was_set
 
 
@@ -173,10 +171,3 @@ def test_updates_that_tell_the_same_have_the_same_fingerprint() -> None:
     assert update(5).fingerprint == update(4).fingerprint
     assert update(5).fingerprint != update(5, percent=20).fingerprint
     assert update(5).fingerprint != Update("t", "completed").fingerprint
-
-
-def test_a_file_of_handles_that_an_older_release_wrote_is_read(tmp_path: Path) -> None:
-    entry = {"task_id": "t", "server": "s", "tool_name": "count", "speech": "two-stage", "seen": "x"}
-    path = tmp_path / "handles.json"
-    path.write_text(json.dumps({"t": {**entry, "log_cursor": None}}))
-    assert HandleFile(path).handles()["t"].dialect == "two-stage"

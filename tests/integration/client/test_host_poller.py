@@ -16,9 +16,8 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
 from backburner.client import AsyncTask, BackburnerClient, HostPoller
-from backburner.client_errors import NoResultInTime, UnknownHandle
-from backburner.errors import ConfigError
-from backburner.json_file import write_json
+from backburner.core.files import write_json
+from backburner.errors import ConfigError, NoResultInTime, UnknownHandle
 from tests.deployment import Deployment
 from tests.integration.client.gates import Gates
 from tests.services import until, wait_until

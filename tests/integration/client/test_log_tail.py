@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backburner.mcp.dialects.task_id.prompt_log_reader import LogTail
+from backburner.mcp.dialects.task_id.client import LogTail
 
 
 def lines_of(tail: LogTail) -> list[bytes]:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from backburner.client import BackburnerClient, ConnectionLost, HandleFile, TaskHandle, Update
-from backburner.client.handle_file import OpenHandle
+from backburner.client.handle import OpenHandle
 from tests.deployment import Deployment
 from tests.integration.client.gates import APP, Gates
 from tests.services import until, wait_until

@@ -36,7 +36,6 @@ _variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defa
 _kept: list[Any] = []
 _named = logging.getLogger("named")
 _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 38, 39
-_libc.getenv.restype = ctypes.c_char_p
 
 
 def _do_nothing(*_: object) -> None: ...
@@ -99,11 +98,10 @@ def _new_logger() -> None:
     made.propagate = False
 
 
-#: How a task changes it, and how the next one sees it. A reset is enough for these.
+#: How a task changes it, and how the next one sees it.
 RESET: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
     "environment": (lambda: os.environ.update(LEFT="1"), lambda: os.environ.get("LEFT")),
     "emptied environment": (os.environ.clear, lambda: sorted(os.environ)),
-    "environment of C": (lambda: os.putenv("LEFT_IN_C", "1"), lambda: str(_libc.getenv(b"LEFT_IN_C"))),
     "time zone": (_time_zone, lambda: time.tzname),
     "working folder": (lambda: os.chdir("/proc"), Path.cwd),
     "umask": (lambda: os.umask(0o007), lambda: os.umask(0o022) or os.umask(0o022)),
@@ -273,6 +271,32 @@ SPENT_BY_ROOT: dict[str, Callable[[], object]] = {
 }
 
 
+def _import_library() -> None:
+    logging.getLogger(f"library.{len(logging.root.manager.loggerDict)}").addHandler(logging.NullHandler())
+    warnings.filterwarnings("ignore", message="of a library")
+    sys.modules.setdefault("made_by_import", type(sys)("made_by_import"))
+
+
+def _join_thread() -> None:
+    thread = threading.Thread(target=time.time)
+    thread.start()
+    thread.join()
+
+
+#: What a task may do without losing its process.
+USES: dict[str, Callable[[], object]] = {
+    "nothing": lambda: None,
+    "import": _import_library,
+    "thread": _join_thread,
+    "child": lambda: subprocess.run(["true"], check=True),
+    "event loop": lambda: asyncio.run(asyncio.sleep(0)),
+    "decimal": lambda: decimal.Decimal(1) / 3,
+    "random": random.random,
+    "temporary file": lambda: tempfile.TemporaryFile().close(),
+    "print": lambda: print("printed", flush=True),
+}
+
+
 @bb.tool(retries=0)
 def change(what: str) -> int:
     """Change it, and leave it so."""
@@ -288,6 +312,12 @@ def look(what: str) -> tuple[int, str]:
     """The process, and what can be seen of it."""
     seen = RESET[what][1]() if what in RESET else None
     return os.getpid(), str(seen)
+
+
+@bb.tool(retries=0)
+def use(what: str) -> tuple[int, str]:
+    """Do what libraries do all the time."""
+    return os.getpid(), str(USES[what]())
 
 
 @bb.tool(retries=0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backburner.testing import contract_app
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client, Local, running
 from tests.integration.engine.partition import Partition
 

@@ -9,11 +9,11 @@ from typing import Any
 import psutil
 
 from backburner import Backburner
+from backburner.core.task import Task
 from backburner.engines.local import SupervisorLock
-from backburner.service import TaskService
-from backburner.task import Task
-from backburner.testing.engine.base import PATIENCE_S, Work, eventually
+from backburner.service.tasks import TaskService
 from tests import services
+from tests.contracts.engine.base import PATIENCE_S, Work, eventually
 
 
 class Local(Work):

@@ -131,7 +131,7 @@ def speak_and_return(data: str, ctx: TaskContext) -> str:
 @app.tool(retries=0)
 def speak_for(task_id: str, attempt: int, ctx: TaskContext) -> str:
     """Give an outcome to another task."""
-    last_word = {"kind": "succeeded", "result_json": '"stolen"', "metrics": {}, "spent": False}
+    last_word = {"kind": "succeeded", "result_json": '"stolen"', "metrics": {}, "changed": False}
     _speak(json.dumps(["done", {"task_id": task_id, "attempt": attempt, **last_word}]).encode() + b"\n")
     ctx.wait_cancelled(600)
     return "never"

@@ -1,6 +1,6 @@
 """Submits tasks for as long as it lives, and notes each that was acknowledged; or serves those who do.
 
-python submitting.py FOLDER itself | serve PORT | ask PORT
+python -m tests.integration.engine.submitting FOLDER itself | serve PORT | ask PORT
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from pathlib import Path
 from backburner import Backburner
 from backburner.client import BackburnerClient
 from backburner.errors import QueueFull
-from backburner.mcp.serving.run import run_http
-from backburner.testing import contract_app
+from backburner.mcp.transport.run import run_http
+from tests.contracts.engine_tools import contract_app
 
 #: Few may wait, so that those who submit are held up by those who work, and all is over soon after the last.
 WAITING = 100

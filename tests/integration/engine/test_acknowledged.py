@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from backburner.client import BackburnerClient
-from backburner.lifecycle import State
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from tests.contracts import engine_tools
+from tests.contracts.engine.base import eventually
 from tests.integration.engine import submitting
 from tests.integration.engine.conftest import StartLocal
 from tests.services import accepts, free_port, unavailable, wait_until
@@ -109,8 +110,9 @@ def test_a_task_is_on_disk_before_the_command_line_tells_its_id(
         local.app.engine.stop()
         local.end_supervisor()
     store = f"sqlite:///{tmp_path}/tasks.db"
-    target = "backburner.testing.engine_tools:app"
-    submit = [sys.executable, "-m", "backburner.cli", "submit", "-t", target, "-s", store, "add", "a=1"]
+    target = f"{engine_tools.__file__}:app"
+    place = ["-t", target, "-s", store]
+    submit = [sys.executable, "-m", "backburner.cli", "call", "--detach", *place, "add", "a=1"]
     pids = [local.supervisor().pid] if supervisor == "is there" else []
     with traced(strace, *pids, run=submit) as tracer:
         assert tracer.stdout is not None
@@ -126,7 +128,9 @@ def test_tasks_are_on_disk_before_a_server_tells_their_ids(
 ) -> None:
     """Also where several are submitted at once, and one sync is for all of them."""
     local, port = start_local(), str(free_port())
-    with subprocess.Popen([sys.executable, submitting.__file__, str(tmp_path), "serve", port]) as server:
+    with subprocess.Popen(
+        [sys.executable, "-m", submitting.__name__, str(tmp_path), "serve", port]
+    ) as server:
         try:
             assert wait_until(lambda: accepts(port)), "the server did not come up"
             with traced(strace, server.pid, local.supervisor().pid):

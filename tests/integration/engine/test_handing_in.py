@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from backburner.core.lifecycle import State
 from backburner.engines.local import LocalEngine
 from backburner.errors import IdempotencyConflict, QueueFull
-from backburner.lifecycle import State
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
-from backburner.testing.processes import Start, running
 from backburner.version import VERSION
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
+from tests.contracts.processes import Start, running
 from tests.integration.engine.conftest import StartLocal
 from tests.integration.engine.local import Local, kill
 from tests.integration.engine.test_local_fencing import stopped_between_writes
@@ -31,7 +31,7 @@ def at_the_counter(local: Local) -> socket.socket:
     try:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(20)
-        connection.connect(f"/proc/self/fd/{folder}/intake.sock")
+        connection.connect(f"/proc/self/fd/{folder}/submit.sock")
         return connection
     finally:
         os.close(folder)
@@ -139,7 +139,7 @@ def test_who_does_not_know_the_key_is_not_heard(local: Local, hello: bytes) -> N
 
 
 def test_what_was_handed_in_and_is_no_task_harms_nobody(local: Local) -> None:
-    key = (local.app.data_dir / "intake.key").read_text()
+    key = (local.app.data_dir / "submit.key").read_text()
     said = {"key": key, "store": local.store.url, "version": VERSION}
     with at_the_counter(local) as stranger:
         stranger.sendall(json.dumps(["hello", said]).encode() + b'\n["submit",{"task":{"owner":1}}]\n')
@@ -149,14 +149,14 @@ def test_what_was_handed_in_and_is_no_task_harms_nobody(local: Local) -> None:
 
 def test_only_its_owner_can_reach_the_counter(local: Local) -> None:
     folder = local.app.data_dir
-    assert {(folder / name).stat().st_mode & 0o777 for name in ("intake.key", "intake.sock")} == {0o600}
+    assert {(folder / name).stat().st_mode & 0o777 for name in ("submit.key", "submit.sock")} == {0o600}
 
 
 def test_nothing_is_left_of_the_counter_when_the_supervisor_ends(local: Local) -> None:
     local.run("add", a=1)
     local.app.engine.stop()
     local.end_supervisor()
-    assert not (local.app.data_dir / "intake.sock").exists()
+    assert not (local.app.data_dir / "submit.sock").exists()
 
 
 def test_after_a_restart_tasks_are_handed_to_the_new_supervisor(local: Local) -> None:

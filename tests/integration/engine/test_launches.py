@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from backburner.engines.local.launches import Launches, launches_folder
-from backburner.store import TaskQuery
+from backburner.engines.local.processes.launches import Launches, launches_folder
+from backburner.store.protocol import TaskQuery
 from tests import warm
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect

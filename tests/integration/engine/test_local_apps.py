@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from backburner import Backburner
+from backburner.core.lifecycle import State
+from backburner.core.task import Task
 from backburner.errors import EngineError
-from backburner.lifecycle import State
-from backburner.target import load
-from backburner.task import Task
-from backburner.testing.engine.base import eventually
+from backburner.tools.targets import load
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.test_local_fencing import stopped_between_writes
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backburner.lifecycle import State
+from backburner.core.lifecycle import State
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.misbehaving_tools import misbehaving_app
 from tests.whole import FUZZ_CASES
@@ -36,8 +36,8 @@ PROGRESS = {"percent": 1, "step": 1, "step_total": 2, "phase": "p", "message": "
 METRICS = {"wall_s": 0.1, "cpu_s": 0.1, "max_rss_mb": 1}
 VALID: dict[str, dict[str, Any]] = {
     "hello": {},
-    "done": {"kind": "succeeded", "result_json": "1", "metrics": METRICS, "spent": False},
-    "failed": {"kind": "failed", "error": ERROR, "metrics": METRICS, "spent": True, "retryable": True},
+    "done": {"kind": "succeeded", "result_json": "1", "metrics": METRICS, "changed": False},
+    "failed": {"kind": "failed", "error": ERROR, "metrics": METRICS, "changed": True, "retryable": True},
     "progress": PROGRESS,
     "checkpoint": {"number": 1, "data_json": "1"},
     "artifact": ARTIFACT,

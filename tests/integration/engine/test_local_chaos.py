@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backburner.core.lifecycle import State
 from backburner.engines.local import SupervisorLock
-from backburner.lifecycle import State
-from backburner.testing.engine.base import Work, eventually
+from tests.contracts.engine.base import Work, eventually
 from tests.integration.engine import submitting
 from tests.integration.engine.conftest import StartHost, StartLocal
 from tests.integration.engine.local import Client, Local, kill
@@ -199,7 +199,7 @@ class Crowd:
         self.programs.append(self._start("ask", port))
 
     def _start(self, *how: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, submitting.__file__, str(self._folder), *how])
+        return subprocess.Popen([sys.executable, "-m", submitting.__name__, str(self._folder), *how])
 
     def acknowledge(self, count: int) -> None:
         """Return when so many more tasks were acknowledged, some by each of those who submit."""

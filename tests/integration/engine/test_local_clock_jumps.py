@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.task import Resources
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from backburner.core.task import Resources
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.conftest import StartLocal
 from tests.integration.engine.local import Local
 from tests.services import WallClock

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from backburner import Backburner
-from backburner.engines.local import landlock
+from backburner.core.lifecycle import State
+from backburner.core.task import Task
+from backburner.engines.local.isolation import confinement as landlock
 from backburner.engines.local.isolation import network_missing
 from backburner.errors import ConfigError, NotConfined
-from backburner.lifecycle import State
-from backburner.task import Task
 from tests.integration.engine import confined_app
 from tests.integration.engine.local import Local, running
 
@@ -183,7 +183,7 @@ def test_tools_can_be_left_no_network_but_their_own(start: Start) -> None:
 AS_A_PLAIN_USER = """
 import ctypes, encodings.idna, os, socket
 from pathlib import Path
-from backburner.engines.local.confinement import leave_network
+from backburner.engines.local.isolation.confinement import leave_network
 server = socket.create_server(("127.0.0.1", 0))
 if os.geteuid() == 0:
     os.setresuid(61000, 61000, 61000)

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from backburner.clock import SystemClock
-from backburner.lifecycle import State
-from backburner.task import Resources
-from backburner.testing.engine.base import eventually, is_alive
+from backburner.core.lifecycle import State
+from backburner.core.task import Resources
+from backburner.core.times import SystemClock
+from tests.contracts.engine.base import eventually, is_alive
 from tests.integration.engine.conftest import StartLocal
 from tests.integration.engine.local import Local, kill
 from tests.services import PostgresServer, ended
@@ -113,7 +113,7 @@ def test_a_task_goes_on_while_its_server_is_killed_and_restarted(
     """The same attempt, and the new server reads its result."""
     script = (
         "import sys, time\n"
-        "from backburner.testing import contract_app\n"
+        "from tests.contracts.engine_tools import contract_app\n"
         "app = contract_app(store=sys.argv[1]); app.start()\n"
         "print(app.service.submit('run_until', {'folder': sys.argv[2]}).task_id, flush=True)\n"
         "time.sleep(600)\n"
@@ -181,7 +181,7 @@ def test_servers_that_start_at_the_same_moment_share_one_supervisor(
 ) -> None:
     script = (
         "import sys\n"
-        "from backburner.testing import contract_app\n"
+        "from tests.contracts.engine_tools import contract_app\n"
         "app = contract_app(store=sys.argv[1])\n"
         "sys.stdin.readline()\n"
         "app.start()\n"

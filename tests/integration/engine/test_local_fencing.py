@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
+from backburner.core.lifecycle import State
+from backburner.core.task import Resources
 from backburner.errors import StoreBusy
-from backburner.lifecycle import State
-from backburner.task import Resources
-from backburner.testing.engine.base import Work, eventually, is_alive
+from tests.contracts.engine.base import Work, eventually, is_alive
 from tests.integration.engine.conftest import StartHost, StartLocal
 from tests.integration.engine.local import Client, Local
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.conftest import StartLocal
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ import psutil
 import pytest
 
 from backburner import Backburner
+from backburner.core.lifecycle import State
 from backburner.engines.local import SupervisorLock
-from backburner.engines.local.intake import SOCKET
-from backburner.lifecycle import State
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
+from backburner.engines.local.supervisor.submit_server import SOCKET
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client, settings
 
 

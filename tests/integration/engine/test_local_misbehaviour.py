@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from backburner.lifecycle import State
-from backburner.task import Task, TaskError
+from backburner.core.lifecycle import State
+from backburner.core.task import Task, TaskError
+from backburner.tools.context import MAX_CHECKPOINT_BYTES
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.misbehaving_tools import misbehaving_app
 
@@ -141,7 +142,7 @@ def test_a_line_that_never_ends_is_not_collected_for_ever(local: Local) -> None:
 
 
 def test_a_child_that_speaks_on_its_parent_s_channel_is_not_heard(local: Local) -> None:
-    last_word = {"kind": "succeeded", "result_json": '"stolen"', "metrics": {}, "spent": False}
+    last_word = {"kind": "succeeded", "result_json": '"stolen"', "metrics": {}, "changed": False}
     message = json.dumps(["done", {"task_id": "TASK", "attempt": 1, **last_word}]).encode()
     task = local.run("speak", ONE_WORKER, data=encoded(message), by_child=True)
     assert error_of(task).type == "runner_misbehaved"
@@ -260,11 +261,10 @@ def test_what_is_nested_too_deeply_is_no_more_than_the_tool_s_own_error(
 
 
 def test_a_checkpoint_has_a_limit_and_one_below_it_is_kept(start: StartMisbehaving) -> None:
-    local = start(limits={"max_checkpoint_bytes": 2_000_000})
-    assert local.run("checkpoint_of", size=1_900_000).result == "kept"
-    error = error_of(local.run("checkpoint_of", size=2_000_000))
+    local = start()
+    assert local.run("checkpoint_of", size=MAX_CHECKPOINT_BYTES - 100_000).result == "kept"
+    error = error_of(local.run("checkpoint_of", size=MAX_CHECKPOINT_BYTES))
     assert error.exception == "too_large"
-    assert "max_checkpoint_bytes" in error.message
 
 
 def test_an_error_of_any_length_is_shortened_and_not_lost(local: Local) -> None:

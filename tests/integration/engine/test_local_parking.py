@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.task import Resources
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from backburner.core.task import Resources
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.conftest import StartLocal
 from tests.integration.engine.local import Local, kill
 
@@ -19,7 +19,7 @@ _ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 def start(start_local: StartLocal, workers: int = 2, **supervisor: Any) -> Local:
     queues = {"cpu_standard": {"workers": workers}}
-    return start_local(queues=queues, supervisor={"ask_grace_s": 0.2, **supervisor})
+    return start_local(queues=queues, supervisor=supervisor)
 
 
 def asked(local: Local, task_id: str) -> str:
@@ -102,7 +102,7 @@ def test_a_task_that_waits_outside_can_be_cancelled(start_local: StartLocal) -> 
 @pytest.mark.whole
 def test_a_task_that_waits_outside_keeps_to_its_time_limit(start_local: StartLocal) -> None:
     local = start(start_local, workers=1)
-    task_id = local.submit("ask_name", options={"resources": Resources(max_runtime_s=5.0)})
+    task_id = local.submit("ask_name", options={"resources": Resources(max_runtime_s=12.0)})
     asked(local, task_id)
     assert local.run("add", a=1, b=2).state is State.SUCCEEDED
     assert local.end(task_id).state is State.TIMED_OUT

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from backburner import Backburner
-from backburner.lifecycle import State
-from backburner.target import load
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from backburner.tools.targets import load
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.test_local_apps import write
 

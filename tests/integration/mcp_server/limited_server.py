@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from backburner import Backburner
-from backburner.retry import Retry
+from backburner.core.retry import Retry
 from tests.told_transport import serve_as_told
 
 bb = Backburner("limited")

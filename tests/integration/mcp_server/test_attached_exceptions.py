@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from backburner.mcp.serving.token_file import hash_token
-from backburner.stores import open_store
+from backburner.mcp.transport.auth import hash_token
+from backburner.store import open_store
 from tests import warm
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect

@@ -19,9 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mcp.shared.exceptions import MCPError
 
 from backburner.errors import ConfigError
-from backburner.mcp.serving.run import check_bind, split_address
-from backburner.mcp.serving.token_file import hash_token
-from backburner.mcp.serving.tokens import JwtTokens, StaticTokens
+from backburner.mcp.transport.auth import JwtTokens, StaticTokens, hash_token
+from backburner.mcp.transport.run import check_bind, split_address
 from tests import services
 from tests.deployment import Deployment, HttpServer
 from tests.integration.mcp_server.harness import SCRIPT, Peer, connect, deploy, make_app

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +9,9 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from backburner import TaskService
-from tests import warm
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import Peer, connect
 from tests.integration.mcp_server.lasting import Lasting
-from tests.integration.mcp_server.loaded import load_guarded
 
 SCRIPT = Path(__file__).with_name("guarded.py")
 
@@ -194,28 +186,3 @@ async def test_what_nobody_foresaw_is_an_internal_error_with_a_code_and_without_
         assert (error.value.code, error.value.data) == (-32603, {"code": "internal_error"})
         assert "secret" not in error.value.message
         assert (await peer.poll(await peer.start("count")))["status"] == "completed"
-
-
-async def test_tasks_of_an_earlier_release_with_absurd_numbers_are_shown_and_run(guarded: Deployment) -> None:
-    with guarded.app(load_guarded) as app:
-        service = TaskService(app.store, app.tools, app.settings, target=app.target)
-        task_id = service.submit("count", {"n": 1}).task_id
-    absurd = {"max_runtime_s": 1e300, "memory_mb": 10**26, "scratch_mb": 10**26, "cpu": 1e300}
-    with contextlib.closing(sqlite3.connect(guarded.folder / "tasks.db")) as store, store:
-        store.execute("UPDATE tasks SET resources_json = ?, expires_at = ?", (json.dumps(absurd), 2**62))
-    async with connect(guarded.stdio(), "2025") as peer:
-        waited = await peer.tool("wait_for_task", task_id=task_id, timeout_s=60)
-        assert waited["state"] == "succeeded"
-        with contextlib.closing(sqlite3.connect(guarded.folder / "tasks.db")) as store, store:
-            store.execute("UPDATE tasks SET timeout_at = ?, expires_at = ?", (2**62, 2**62))
-        shown = await peer.tool("get_task_status", task_id=task_id)
-        assert shown["timeout_at"] == shown["expires_at"] == "9999-12-31T00:00:00.000Z"
-        assert len((await peer.tool("list_tasks"))["tasks"]) == 1
-        assert (await peer.request("tasks/get", {"taskId": task_id}))["status"] == "completed"
-    for verb in (["ls", "--json"], ["ls"], ["show", task_id], ["show", task_id, "--json"]):
-        command = [warm.PYTHON, "-m", "backburner.cli", *verb, "-t", str(SCRIPT)]
-        ran = await asyncio.to_thread(
-            subprocess.run, command, env=guarded.environment, capture_output=True, text=True, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        assert task_id in ran.stdout

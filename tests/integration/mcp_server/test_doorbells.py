@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.store import Store, TaskQuery
-from backburner.stores import open_store
+from backburner.core.lifecycle import State
+from backburner.store import open_store
+from backburner.store.protocol import Store, TaskQuery
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect
 from tests.services import until, wait_until

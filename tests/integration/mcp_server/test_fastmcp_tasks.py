@@ -30,7 +30,7 @@ bb = Backburner.attach(mcp, store="sqlite:///both.db")
 """
 
 pytestmark = pytest.mark.slow
-PAGE = DOCS / "coming-from-fastmcp-tasks.md"
+PAGE = DOCS / "guides" / "migrate-from-fastmcp-tasks.md"
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def test_the_server_of_the_guide_runs_its_marked_tools_as_tasks(deployment
         done = await peer.poll(await peer.start("crunch"))
         assert done["result"]["content"][0]["text"] == "3 rounds"
         done = await peer.poll(await peer.start("sync_crunch"))
-        assert done["result"]["content"][0]["text"] == "3 rounds in a process of its own"
+        assert done["result"]["content"][0]["text"] == "3 rounds in its own process"
         done = await peer.poll(await peer.start("index", {"folder": "/x"}))
         assert done["result"]["content"][0]["text"] == "/x indexed"
     async with connect(deployment.stdio(), "2026", tasks=False) as peer:

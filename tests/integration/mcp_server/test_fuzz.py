@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from backburner.mcp.serving.token_file import hash_token
-from backburner.task_ids import new_task_id
+from backburner.core.task import new_task_id
+from backburner.mcp.transport.auth import hash_token
 from tests.deployment import Deployment
 from tests.integration.mcp_server.json_texts import ANYTHING, EXTREMES, Texts, object_text, texts_for
 from tests.integration.mcp_server.loaded import load_guarded

@@ -160,7 +160,7 @@ async def test_a_supervisor_that_was_stopped_is_noticed(deployment: Deployment) 
             running_supervisor(deployment).send_signal(signal.SIGSTOP)
             try:
                 await becomes(server, 503, "the supervisor was stopped by a signal\n")
-                assert "a signal has stopped it" in doctor(deployment)["supervisor"]
+                assert "is stopped by a signal" in doctor(deployment)["supervisor"]
             finally:
                 running_supervisor(deployment).send_signal(signal.SIGCONT)
             await becomes(server, 200, "ok\n")
@@ -189,7 +189,7 @@ async def test_tasks_are_kept_and_it_is_noticed_when_nobody_can_be_started_to_wo
     with deployment.http() as server:
         async with connect(server.url, "2026") as peer:
             task_id = await peer.start("slow", {"n": 1})
-            await becomes(server, 503, "tasks wait, and nobody works on them\n")
+            await becomes(server, 503, "tasks are waiting, and no worker is running\n")
             assert services.wait_until(lambda: "nobody works" in doctor(deployment).get("supervisor", ""))
             obstacle.rmdir()
             await peer.poll(task_id)
@@ -200,7 +200,7 @@ async def test_a_wake_folder_that_cannot_be_made_again_is_noticed(well: Served) 
     deployment, server = well
     files = deployment.folder / "tasks.db.d"
     make_bells_impossible(files)
-    await becomes(server, 503, "the wake folder is gone and cannot be made again\n")
+    await becomes(server, 503, "the wake folder is missing and cannot be created\n")
     assert "news" in doctor(deployment)
     (files / "wake").unlink()
     await becomes(server, 200, "ok\n")

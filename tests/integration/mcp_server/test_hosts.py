@@ -21,7 +21,7 @@ from tests.integration.mcp_server.harness import SCRIPT, connect, deploy
 from tests.integration.mcp_server.test_auth import token_file
 from tests.services import free_port, wait_until
 
-OPERATIONS = ROOT / "docs" / "operations.md"
+OPERATIONS = ROOT / "docs" / "guides" / "deploy-postgresql.md"
 TOKEN = "token-of-alice"
 
 

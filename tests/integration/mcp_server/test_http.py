@@ -15,7 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from backburner.mcp.serving.http import UnreadStreams
+from backburner.mcp.transport.http import StalledStreams
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import TASKS, connect, make_app
 from tests.services import free_port, until
@@ -62,7 +62,7 @@ async def test_a_stream_that_nobody_reads_is_ended_and_holds_up_nobody() -> None
         finally:
             ended.set()
 
-    async with served(_WithoutLifespan(UnreadStreams(flood))) as url:
+    async with served(_WithoutLifespan(StalledStreams(flood))) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as reader:
             reader.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from backburner.json_text import canonical
-from backburner.mcp.serving.token_file import hash_token
-from backburner.stores import open_store
+from backburner.core.json_text import canonical
+from backburner.mcp.transport.auth import hash_token
+from backburner.store import open_store
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import Peer, connect
 from tests.services import wait_until

@@ -17,8 +17,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from backburner import Backburner, open_store
-from backburner.mcp.patience import Patience
-from backburner.mcp.showing import Client as Host
+from backburner.mcp.client_timeouts import TimeoutPolicy
+from backburner.mcp.results import Client as Host
 from tests import warm
 from tests.deployment import Deployment, HttpServer
 from tests.integration.mcp_server.harness import SCRIPT
@@ -86,9 +86,9 @@ async def test_after_one_time_out_calls_are_answered_before_the_limit_in_every_p
     assert (learned["source"], learned["time_outs"], learned["restarts"]) == ("learned", 1, False)
     assert LIMIT_S / 2 < learned["wall_s"] < 2 * LIMIT_S
     (told,) = (one for one in backburner(deployment, "doctor")["findings"] if one["check"] == "clients")
-    assert "backburner clients reset hurried-host" in told["advice"]
-    assert backburner(deployment, "clients", "reset", "somebody-else") == {"forgotten": 0}
-    assert backburner(deployment, "clients", "reset", "hurried-host") == {"forgotten": 1}
+    assert "backburner client reset hurried-host" in told["advice"]
+    assert backburner(deployment, "client", "reset", "somebody-else") == {"forgotten": 0}
+    assert backburner(deployment, "client", "reset", "hurried-host") == {"forgotten": 1}
     async with hurried(deployment) as client:
         with pytest.raises(MCPError, match="timed out"):
             await call(client, INPUTS["n"] + 1)  # the same as before would join, and be known to take long
@@ -122,7 +122,7 @@ async def test_an_answer_that_arrived_later_disproves_a_limit_and_accidents_teac
 ) -> None:
     host, strange = Host("host", "1.0"), Host("h\x00st", "1.0")
     with contextlib.closing(Backburner("lab", store=f"sqlite:///{tmp_path}/tasks.db")) as app:
-        patience = Patience(app.settings, app)
+        patience = TimeoutPolicy(app.settings, app)
         await patience.learn(host, 0.3, 0.3)
         await patience.learn(strange, 5, 5)
         await patience.learn(Host("h" * 101, "1.0"), 5, 5)

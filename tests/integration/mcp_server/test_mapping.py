@@ -6,13 +6,13 @@ import pytest
 
 from backburner import State, Task, TaskError
 from backburner.errors import QueueFull, TaskNotFound
-from backburner.estimate import EstimateSource, ExpectedRuntime
-from backburner.mcp.access import present
+from backburner.mcp.access import unexpired
 from backburner.mcp.dialects.tasks_2025 import wire as tasks_2025
 from backburner.mcp.dialects.tasks_2026 import wire as tasks_2026
 from backburner.mcp.dialects.two_stage import wire as two_stage
-from backburner.mcp.jsonrpc_errors import mcp_error, task_error
-from backburner.service import TaskStatus
+from backburner.mcp.errors import mcp_error, task_error
+from backburner.service.tasks import TaskStatus
+from backburner.tools.estimates import EstimateSource, ExpectedRuntime
 
 GUESS = ExpectedRuntime(60.0, EstimateSource.DEFAULT)
 
@@ -31,7 +31,17 @@ TABLE = {
 
 
 def task(state: str, error: TaskError | None = None) -> Task:
-    return Task(1, "tsk_1", "local", "t", "q", State(state), 0, 1_000, 2_000, expires_at=61_000, error=error)
+    return Task(
+        seq=1,
+        task_id="tsk_1",
+        tool_name="t",
+        queue="q",
+        state=State(state),
+        submitted_at=1_000,
+        updated_at=2_000,
+        expires_at=61_000,
+        error=error,
+    )
 
 
 @pytest.mark.parametrize("state", list(TABLE))
@@ -59,7 +69,7 @@ def test_a_tool_s_own_error_is_a_result_at_2026_and_a_failure_at_2025() -> None:
 
 def test_an_expired_task_is_gone() -> None:
     with pytest.raises(TaskNotFound):
-        present(TaskStatus(task("expired"), None, GUESS, None, 50))
+        unexpired(TaskStatus(task("expired"), None, GUESS, None, 50))
 
 
 def test_times_are_iso_8601_with_milliseconds() -> None:

@@ -182,7 +182,7 @@ async def test_a_preview_of_much_data_leaves_the_tool_its_own_word(server: str) 
 
 
 def test_the_example_of_the_guide(deployment: Deployment, tmp_path: Path) -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "tools.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "results.md").read_text()
     (code,) = re.findall(r"```python\n([^`]*MCPResult[^`]*)```", guide)
     app = tmp_path / "backup.py"
     app.write_text(code)

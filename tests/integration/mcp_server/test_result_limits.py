@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backburner.config import McpSettings, Settings
 from backburner.errors import ConfigError
-from backburner.mcp.patience import Patience
-from backburner.mcp.showing import Client, most_bytes, most_tokens
+from backburner.mcp.client_timeouts import TimeoutPolicy
+from backburner.mcp.results import Client, most_bytes, most_tokens
+from backburner.settings import McpSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_the_table_is_read_from_the_environment_and_checked() -> None:
 def test_a_client_gives_up_if_its_own_name_says_so(
     name: str, version: str, settings: McpSettings, known: bool
 ) -> None:
-    assert Patience(Settings(mcp=settings)).is_known_to_give_up(Client(name, version)) is known
+    assert TimeoutPolicy(Settings(mcp=settings)).is_known_to_give_up(Client(name, version)) is known

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from backburner.clock import SystemClock
-from backburner.lifecycle import State
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.testing.store.base import new_task
+from backburner.core.lifecycle import State
+from backburner.core.times import SystemClock
+from backburner.store import open_store
+from backburner.store.protocol import Store
+from tests.contracts.store.base import new_task
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import KINDS, SCRIPT, connect
 from tests.services import wait_until

@@ -9,7 +9,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from backburner.times import from_iso
+from backburner.core.times import from_iso
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect, make_app
 from tests.services import until

@@ -204,7 +204,7 @@ async def test_over_http_the_name_header_must_be_the_task_s_if_there_is_one(serv
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             mismatched = await ask(method, "another")
             assert (mismatched.status_code, mismatched.json()["error"]["code"]) == (400, -32020)
-            for named in (task_id, None):  # the clients of FastMCP send none: docs/surfaces.md
+            for named in (task_id, None):  # the clients of FastMCP send none: docs/explanation/deviations.md
                 assert "error" not in (await ask(method, named)).json()
         await peer.poll(task_id)
 

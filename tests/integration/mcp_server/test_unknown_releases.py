@@ -60,12 +60,3 @@ def test_a_client_is_refused_when_it_is_made(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("mcp.client.session.ClientSession", Renamed)
     with pytest.raises(ConfigError, match="has no _stamp any more, needed for requests"):
         BackburnerClient("http://127.0.0.1:1/mcp")
-
-
-def test_another_parser_of_patterns_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server("lab")
-    with monkeypatch.context() as patched:
-        patched.setattr("re._parser.parse", lambda *given: [])
-        with pytest.raises(ConfigError) as refused:
-            Backburner.attach(server)
-    assert re.search(r"Python [\d.]+ is not known", str(refused.value))

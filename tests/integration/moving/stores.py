@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from backburner.cli import app
 from backburner.errors import BackburnerError
-from backburner.stores import open_store
+from backburner.store import open_store
 from tests import warm
 from tests.deployment import foreign_environment
 
@@ -91,7 +91,7 @@ def make_many(path: Path, count: int) -> None:
     execute(
         path,
         f"""{numbers} INSERT INTO tasks (task_id, owner, tool_name, target, inputs_json, inputs_hash,
-            inputs_bytes, queue, priority, share, tags_json, resources_json, retry_json, meta_json, hint_s,
+            inputs_bytes, queue, priority, share, tags_json, resources_json, retry_json, extra_json, hint_s,
             submitted_at, updated_at, state, max_attempts, result_json, completed_at)
         SELECT 'tsk_' || printf('%036d', i), 'owner ' || i % 7, 'add', 'module:lab#bb',
             '{{"a": ' || i || '}}', hex(i), 8, 'cpu_standard', i % 3, '', '[]', '{{}}',

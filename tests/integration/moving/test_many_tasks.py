@@ -7,10 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from backburner.stores import open_store
+from backburner.store import open_store
 from tests.integration.moving.stores import contents, make_many, move
 
-#: The figures of 100,000 are in docs/operations.md.
+#: The figures of 100,000 are in docs/guides/deploy-postgresql.md.
 COUNT = int(os.environ.get("BACKBURNER_MOVED_TASKS", "10000"))
 
 

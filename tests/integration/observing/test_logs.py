@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from backburner.config import LogSettings
-from backburner.log_lines import FIELDS, LineFormatter, about, say
-from backburner.store import TaskQuery
-from backburner.stores import open_store
+from backburner.observability.logging import FIELDS, LineFormatter, about, say
+from backburner.settings import LogSettings
+from backburner.store import open_store
+from backburner.store.protocol import TaskQuery
 from tests.deployment import ROOT, Deployment
 from tests.integration.mcp_server.harness import connect
 from tests.services import free_port, wait_until
@@ -65,7 +65,7 @@ def test_what_a_server_says_as_it_starts_is_a_line_like_the_others(
 
 
 def test_the_fields_are_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "observing.md").read_text()
+    page = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
     for field in ("ts", "level", "logger", "message", "exception", *FIELDS):
         assert f"| `{field}` |" in page
 

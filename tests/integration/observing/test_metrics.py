@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.transport.auth import hash_token
 from tests.deployment import ROOT, Deployment
 from tests.integration.mcp_server.harness import Peer, connect
 from tests.integration.mcp_server.lasting import Lasting
@@ -197,7 +197,7 @@ async def test_names_that_are_not_the_app_s_are_one_and_ids_and_owners_are_nowhe
 
 
 def _tool(name: str) -> Any:
-    from backburner.tools import tool_from_function
+    from backburner.tools.spec import tool_from_function
 
     def nothing() -> None:
         """Nothing."""
@@ -211,7 +211,7 @@ async def test_every_metric_is_in_the_documentation_and_open_metrics_are_spoken_
     async with httpx2.AsyncClient(timeout=10) as http:
         answer = await http.get(f"{address}/metrics", headers={"Accept": OPENMETRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    page = (ROOT / "docs" / "observing.md").read_text()
+    page = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
     families: list[Any] = list(openmetrics(answer.text))  # type: ignore[no-untyped-call]
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -172,16 +172,16 @@ def test_spans_of_a_task_without_a_caller_s_trace_are_a_trace_of_their_own(
 
 
 def _app() -> Backburner:
-    from backburner.target import load
+    from backburner.tools.targets import load
 
     app: Backburner = load(f"file:{SERVER}#observed")
     return app
 
 
 def test_the_names_of_spans_and_attributes_are_in_the_documentation() -> None:
-    from backburner import tracing
+    from backburner.observability import tracing
 
-    page = (ROOT / "docs" / "observing.md").read_text()
+    page = (ROOT / "docs" / "guides" / "monitoring.md").read_text()
     own = tracing.OPERATION, tracing.TOOL, tracing.ERROR, tracing.TASK_ID, tracing.ATTEMPT
     for name in (*own, tracing.QUEUE, tracing.OUTCOME, tracing.EXECUTE_TOOL, tracing.WAIT):
         assert f"`{name}" in page

@@ -15,7 +15,7 @@ import psutil
 from backburner import Backburner, TaskContext
 from backburner.packs import files, science
 from backburner.packs.files.transform import Converter, Job
-from backburner.packs.science.relaxation import OptimizerName
+from backburner.packs.science import OptimizerName
 
 #: A pack imports them when it is used: here each of some fifty runners would, and now inherits them.
 for heavy in ("ase.calculators.emt", "ase.io", "ase.optimize", "matplotlib.figure"):

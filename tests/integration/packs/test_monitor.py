@@ -217,7 +217,7 @@ def test_a_file_of_ten_gigabytes_is_hashed_in_part_and_in_no_time(run: Run, tree
 def test_files_that_vanish_while_they_are_synced_are_reported(run: Run, tree: Path) -> None:
     vanish = ["top.txt", "folder0/deep/0.txt"]
     result = run("sync_while_files_vanish", path=str(tree), vanish=vanish)
-    assert reasons(result) == dict.fromkeys(vanish, "vanished while it was looked at")
+    assert reasons(result) == dict.fromkeys(vanish, "vanished during the scan")
     assert counts(result) == {"added": 29}
     assert counts(run("wksm_monitor_sync", path=str(tree))) == {}
 

@@ -17,7 +17,7 @@ from ase.build import add_adsorbate, bulk, fcc111, molecule
 from backburner import Backburner, Task
 from backburner.errors import ToolDefinitionError
 from backburner.packs import science
-from backburner.packs.science.structures import guess_format, read_structure
+from backburner.packs.science import guess_format, read_structure
 from tests.integration.packs.conftest import Run, artifact, finish, kill_runner
 
 
@@ -148,7 +148,7 @@ def test_a_killed_optimization_goes_on_and_ends_with_the_same_energy(
 def steps_in_log(bb: Backburner, task_id: str) -> list[list[int]]:
     """The steps that each attempt computed. Step 0 is where the first one began."""
     log = "\n".join(line.message for line in bb.service.logs(task_id, limit=5000).lines)
-    attempts = log.split("going on after step")
+    attempts = log.split("resuming after step")
     return [[int(step) for step in re.findall(r"step=([1-9]\d*) ", attempt)] for attempt in attempts]
 
 

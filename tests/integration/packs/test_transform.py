@@ -124,8 +124,8 @@ def test_each_bad_document_is_reported_and_the_others_are_converted(run: Run, fo
     assert reasons.pop("dup.md").endswith("dup.csv has the same target")
     assert reasons == {
         "binary.md": "not UTF-8 text",
-        "absent.md": "is not there",
-        "lost.md": "vanished while it was looked at",
+        "absent.md": "does not exist",
+        "lost.md": "vanished during the scan",
     }
     assert result["files_updated"] == 22
     assert result["files_processed"] == 22 + 7

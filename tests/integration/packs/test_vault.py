@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backburner import Backburner
-from backburner.packs.files.notes import Link, read_note
+from backburner.packs.files.vault import Link, read_note
 from tests.integration.packs.conftest import Run, finish, report
 
 NOTES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backburner.target import load, parse
+from backburner.tools.targets import load, parse
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import connect
 from tests.integration.source_documents.pipe import serving

@@ -15,8 +15,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.mcp.content_length import ENCODING
-from backburner.mcp.serving.framing import FramedReader, FramedWriter
+from backburner.mcp.framing import ENCODING, FramedReader, FramedWriter
 from tests import warm
 from tests.deployment import Deployment
 from tests.integration.source_documents.pipe import Pipe

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from backburner.client_time_outs import ClientTimeOut
-from backburner.config import McpSettings, Settings
+from backburner.core.monitoring import ClientTimeout
 from backburner.errors import ConfigError
-from backburner.mcp.known_clients import Clocks
-from backburner.mcp.patience import Limits, Patience, limits
-from backburner.mcp.showing import Client
+from backburner.mcp.client_timeouts import Limits, TimeoutPolicy, Timeouts, limits
+from backburner.mcp.results import Client
+from backburner.settings import McpSettings, Settings
 from tests.deployment import Deployment
 from tests.integration.source_documents.pipe import serving
 
@@ -19,7 +18,7 @@ def patience_s(
     name: str, version: str, settings: Settings | None = None, *, progress: bool = False, http: bool = False
 ) -> float | None:
     """How long a call is held; with progress, if its client sent a token for it."""
-    limits = Patience(settings or Settings()).limits(Client(name, version, over_http=http))
+    limits = TimeoutPolicy(settings or Settings()).limits(Client(name, version, over_http=http))
     return limits.hold_s(with_progress=progress)
 
 
@@ -67,8 +66,8 @@ def test_progress_lengthens_patience_only_where_a_client_s_clock_restarts(
 
 
 def test_a_held_call_speaks_up_three_times_before_the_idle_clock_runs_out() -> None:
-    assert Patience(Settings()).limits(Client("mcp-inspector", "0.9")).heartbeat_s < 10 / 3
-    assert Patience(Settings()).limits(Client("claude-code", "2.1.212")).heartbeat_s == 10
+    assert TimeoutPolicy(Settings()).limits(Client("mcp-inspector", "0.9")).heartbeat_s < 10 / 3
+    assert TimeoutPolicy(Settings()).limits(Client("claude-code", "2.1.212")).heartbeat_s == 10
 
 
 # -- what time-outs teach
@@ -79,7 +78,7 @@ NOW, DAY = 1_800_000_000_000, 86_400_000
 def taught(*waits_s: float, name: str = "somebody new", ago_ms: int = 0, silent_s: float = 1e9) -> Limits:
     """The limits of a client that gave up after so long, each time a second before the next."""
     seen = [
-        ClientTimeOut(
+        ClientTimeout(
             name,
             "2.1.212",
             "stdio",
@@ -93,26 +92,26 @@ def taught(*waits_s: float, name: str = "somebody new", ago_ms: int = 0, silent_
 
 
 def test_one_time_out_teaches_and_the_shortest_of_the_last_counts() -> None:
-    assert taught(10) == Limits(Clocks(10), "learned")
+    assert taught(10) == Limits(Timeouts(10), "learned")
     assert taught(10, 5, 20).hold_s(with_progress=True) == 4
 
 
 def test_what_one_time_out_taught_is_believed_for_a_day_and_what_two_agree_on_for_a_month() -> None:
     assert taught(3, ago_ms=DAY).source == "default"
-    assert taught(10, 10.4, 3, ago_ms=DAY) == Limits(Clocks(10), "learned")
+    assert taught(10, 10.4, 3, ago_ms=DAY) == Limits(Timeouts(10), "learned")
     assert taught(10, 10.4, ago_ms=30 * DAY).source == "default"
 
 
 def test_a_client_is_taken_for_more_patient_only_when_two_time_outs_agree() -> None:
     assert taught(200).source == "default"
     assert taught(200, 120).source == "default"
-    assert taught(200, 201) == Limits(Clocks(200), "learned")
+    assert taught(200, 201) == Limits(Timeouts(200), "learned")
 
 
 def test_a_time_out_in_silence_is_of_the_idle_clock_where_progress_restarts_one() -> None:
-    assert taught(60, name="claude-code").clocks == Clocks(100_000, 60, restarts=True)
+    assert taught(60, name="claude-code").timeouts == Timeouts(100_000, 60, restarts=True)
     despite_progress = taught(60, name="claude-code", silent_s=3)
-    assert despite_progress.clocks == Clocks(60, 1800, restarts=True)
+    assert despite_progress.timeouts == Timeouts(60, 1800, restarts=True)
     assert despite_progress.hold_s(with_progress=True) == 48
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
-from backburner.mcp.progress_tokens import ProgressTokens, ProgressUpdate
+from backburner.mcp.progress import ProgressTokens, ProgressUpdate
 from backburner.testing.clock import FakeClock
 from tests.services import wait_until
 

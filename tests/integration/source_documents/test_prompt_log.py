@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from backburner.config import Settings
-from backburner.mcp.dialects.task_id.prompt_log import PromptLog
-from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
-from backburner.reports import Cancelled, Failed, Outcome, Started, Succeeded
-from backburner.retry import NO_RETRY
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.task import TaskError
+from backburner.core.reports import Cancelled, Failed, Outcome, Started, Succeeded
+from backburner.core.retry import NO_RETRY
+from backburner.core.task import TaskError
+from backburner.mcp.dialects.task_id.prompt_log import PromptLog, PromptLogs
+from backburner.settings import Settings
+from backburner.store import open_store
+from backburner.store.protocol import Store
 from backburner.testing.clock import FakeClock
-from backburner.testing.store.base import new_task
+from tests.contracts.store.base import new_task
 
 OWNER = "ann"
 DONE = Succeeded('"All done"')
@@ -290,10 +289,10 @@ def test_the_files_are_for_their_owner_alone(store: Store, clock: FakeClock, log
 _CRASHING = """
 import os, signal, sys
 from pathlib import Path
-from backburner.stores import open_store
-from backburner.config import Settings
+from backburner.store import open_store
+from backburner.settings import Settings
 from backburner.mcp.dialects.task_id.prompt_log import PromptLog
-from backburner.mcp.dialects.task_id.prompt_logs import PromptLogs
+from backburner.mcp.dialects.task_id.prompt_log import PromptLogs
 
 url, folder, step = sys.argv[1:]
 os_call = getattr(os, step)

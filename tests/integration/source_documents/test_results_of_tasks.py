@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from backburner.store import TaskQuery
-from backburner.stores import open_store
+from backburner.store import open_store
+from backburner.store.protocol import TaskQuery
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import KINDS, Peer, connect, deploy
 from tests.services import until

@@ -226,7 +226,7 @@ async def test_a_server_that_was_restarted_has_lost_its_jobs_and_that_is_said(
             if update.progress and update.progress.percent == 30:
                 break
         kill_server()
-        with pytest.raises(ResultLost, match="cannot be had any more") as lost:
+        with pytest.raises(ResultLost, match="is lost") as lost:
             await asyncio.wait_for(handle.result(), 30)
         assert handle.task_id in str(lost.value)
         assert "30%" in str(lost.value), "what the client knows"

@@ -14,7 +14,7 @@ import uvicorn
 from mcp.client import Client
 from mcp.server.lowlevel import Server
 
-from backburner.mcp.outbox import Outbox, outbox_of
+from backburner.mcp.notifications import Outbox, outbox_of
 from tests.session_by_hand import Session
 
 UPDATES = 5000

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from backburner.testing import StoreContract
 from tests import services
+from tests.contracts.store.contract import StoreContract
 
 _END_OTHERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity

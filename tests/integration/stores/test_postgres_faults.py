@@ -8,14 +8,13 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from backburner.clock import SystemClock
+from backburner.core.task import Worker
+from backburner.core.times import SystemClock
 from backburner.errors import ConfigError, StoreError, StoreReadOnly, StoreUnavailable
-from backburner.store import Store, TaskQuery
-from backburner.stores import open_store
-from backburner.task import Worker
+from backburner.store import open_store
+from backburner.store.protocol import ANYTHING, Store, TaskQuery
 from backburner.testing import FakeClock
-from backburner.testing.store.base import new_task
-from backburner.watch import ANYTHING
+from tests.contracts.store.base import new_task
 from tests.integration.engine.partition import Partition
 from tests.services import PostgresServer, wait_until
 

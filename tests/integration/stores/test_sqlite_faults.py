@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.clock import SystemClock
+from backburner.core.times import SystemClock
 from backburner.errors import (
     StoreBusy,
     StoreCorrupt,
@@ -23,10 +23,10 @@ from backburner.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from backburner.store import Store, TaskQuery
-from backburner.stores import open_store
-from backburner.testing.processes import Start, running
-from backburner.testing.store.base import new_task
+from backburner.store import open_store
+from backburner.store.protocol import Store, TaskQuery
+from tests.contracts.processes import Start, running
+from tests.contracts.store.base import new_task
 from tests.integration.stores.small_disks import small_disk_in
 from tests.whole import WHOLE
 
@@ -307,7 +307,7 @@ def test_its_files_are_for_their_owner_only(store: Store, tmp_path: Path) -> Non
 
 
 def test_a_temporary_store_leaves_nothing(tmp_path: Path) -> None:
-    program = "from backburner.stores import open_store; s = open_store('sqlite://'); print(s.url); s.close()"
+    program = "from backburner.store import open_store; s = open_store('sqlite://'); print(s.url); s.close()"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     said = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
@@ -348,9 +348,9 @@ def test_a_store_opened_twice_in_a_process_loses_nothing_when_another_process_cl
 _SUBMITTER = """
 import os, sys, time
 from concurrent.futures import ThreadPoolExecutor
-from backburner.stores import open_store
-from backburner.task import NewTask
-from backburner.task_ids import new_task_id
+from backburner.store import open_store
+from backburner.core.task import NewTask
+from backburner.core.task import new_task_id
 from tests.integration.stores.small_disks import small_disk_in
 
 store = open_store(sys.argv[1])
@@ -358,7 +358,9 @@ store = open_store(sys.argv[1])
 def submit(_):
     now = time.time_ns() // 1_000_000
     task_id = new_task_id(now)
-    store.submit(NewTask(task_id, "ann", "relax", '{"filler": "' + 500 * "x" + '"}', "hash", "q", now))
+    plain = {"task_id": task_id, "owner": "ann", "tool_name": "relax", "queue": "q", "submitted_at": now}
+    filler = '{"filler": "' + 500 * "x" + '"}'
+    store.submit(NewTask(**plain, inputs_json=filler, inputs_hash="hash"))
     os.write(1, f"{task_id}\\n".encode())
 
 with ThreadPoolExecutor(4) as threads:

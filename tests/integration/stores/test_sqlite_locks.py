@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from backburner.stores import open_store
+from backburner.store import open_store
 from backburner.testing import FakeClock
-from backburner.testing.store.base import Work
+from tests.contracts.store.base import Work
 
 
 def test_a_second_store_on_the_same_file_leaves_the_first_one_its_locks(tmp_path: Path) -> None:
@@ -15,9 +15,9 @@ def test_a_second_store_on_the_same_file_leaves_the_first_one_its_locks(tmp_path
     first = open_store(url)
     second = open_store(url)
     second.close()
-    leave = "import sys; from backburner.stores import open_store; open_store(sys.argv[1]).close()"
+    leave = "import sys; from backburner.store import open_store; open_store(sys.argv[1]).close()"
     subprocess.run([sys.executable, "-c", leave, url], check=True)
     task_id = Work(first, FakeClock()).queued()
-    look = "import sys; from backburner.stores import open_store; open_store(sys.argv[1]).get(sys.argv[2])"
+    look = "import sys; from backburner.store import open_store; open_store(sys.argv[1]).get(sys.argv[2])"
     subprocess.run([sys.executable, "-c", look, url, task_id], check=True)
     first.close()

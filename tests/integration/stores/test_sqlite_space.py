@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from backburner.config import Settings
-from backburner.errors import NoRoomToCompact, StoreFull
-from backburner.keeper import Keeper
-from backburner.lifecycle import TERMINAL
-from backburner.reports import Logged, Started, Succeeded
-from backburner.store import Store, TaskQuery
-from backburner.stores import open_store
-from backburner.stores.statements import migrations
-from backburner.task import LogLine
+from backburner.core.lifecycle import TERMINAL
+from backburner.core.reports import Logged, Started, Succeeded
+from backburner.core.task import LogLine
+from backburner.engines.keeper import Keeper
+from backburner.errors import StoreFull
+from backburner.settings import Settings
+from backburner.store import open_store
+from backburner.store.protocol import Store, TaskQuery
 from backburner.testing import FakeClock
-from backburner.testing.store.base import QUEUE, new_task
+from tests.contracts.store.base import QUEUE, new_task
 from tests.integration.stores.small_disks import small_disk_in
 
 pytestmark = pytest.mark.slow
@@ -80,12 +79,6 @@ def store(path: Path) -> Iterator[Store]:
     store.close()
 
 
-def of_an_earlier_release(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        for number, _, script in migrations("sqlite"):
-            connection.executescript(f"{script}; PRAGMA user_version = {number}")
-
-
 # -- little for logs, and less after pruning
 
 
@@ -130,30 +123,6 @@ def test_others_read_on_while_room_is_given_back(store: Store, path: Path) -> No
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
 
 
-# -- a file of an earlier release
-
-
-def test_a_file_of_an_earlier_release_keeps_its_size_until_it_is_compacted(path: Path) -> None:
-    of_an_earlier_release(path)
-    with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
-        kept, _ = log(store, 0.1)
-        log(store, 2)
-        lines = store.logs(kept, limit=100_000)
-        for task in store.page(TaskQuery(limit=500)):
-            if task.task_id != kept:
-                store.delete(task.task_id)
-        assert store.give_back(keep_bytes=0) == 0
-        assert not store.size().gives_back
-        full = on_disk(path)
-        store.compact()
-        assert on_disk(path) < full / 2
-        assert store.size().gives_back
-        assert store.logs(kept, limit=100_000) == lines
-        log(store, 2)
-        prune(store)
-        assert on_disk(path) < full / 2
-
-
 # -- a disk that is nearly full
 
 
@@ -174,16 +143,3 @@ def test_pruning_works_on_a_disk_that_is_nearly_full(small_disk: Path) -> None:
         prune(store)
         assert shutil.disk_usage(small_disk).free > 5_000_000
         log(store, 0.2)
-
-
-def test_compacting_is_refused_where_there_is_no_room_and_says_how_much_it_takes(small_disk: Path) -> None:
-    path = small_disk / "tasks.db"
-    of_an_earlier_release(path)
-    with closing(open_store(f"sqlite:///{path}", clock=CLOCK)) as store:
-        task_id, _ = log(store, 8)
-        with pytest.raises(NoRoomToCompact, match="prune --older-than") as refused:
-            store.compact()
-        assert refused.value.details["needed_mb"] > refused.value.details["free_mb"]
-        store.delete(task_id)
-        store.compact()
-        assert on_disk(path) < 500_000

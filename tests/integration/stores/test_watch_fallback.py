@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backburner.clock import SystemClock
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.testing.store.base import new_task
-from backburner.watch import ANYTHING, Watch
+from backburner.core.times import SystemClock
+from backburner.store import open_store
+from backburner.store.protocol import ANYTHING, Store, Watch
+from tests.contracts.store.base import new_task
 
 CLOCK = SystemClock()
 

@@ -19,7 +19,7 @@ from tests.services import free_port, unavailable
 from tests.system.shell.lines import ROOT
 from tests.system.shell.scene import first_snippet
 
-PAGE = ROOT / "docs" / "api.md"
+PAGE = ROOT / "docs" / "reference" / "api.md"
 COMMAND = warm.BACKBURNER
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from backburner.mcp.serving.token_file import hash_token
+from backburner.mcp.transport.auth import hash_token
 from tests.deployment import Deployment
 from tests.integration.web.conftest import PROGRAM, Api, Event, Served
 

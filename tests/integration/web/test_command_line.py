@@ -18,11 +18,11 @@ import pytest
 
 from backburner import open_store
 from backburner.cli import main
-from backburner.clock import SystemClock
-from backburner.reports import Started, Succeeded
-from backburner.testing.store.base import new_task
-from backburner.testing.store.telling import hooks
+from backburner.core.reports import Started, Succeeded
+from backburner.core.times import SystemClock
 from tests import warm
+from tests.contracts.store.base import new_task
+from tests.contracts.store.outbox import hooks
 from tests.deployment import foreign_environment
 from tests.integration.web.conftest import PROGRAM, UNKNOWN, Api, Served
 from tests.pseudo_terminal import OnTerminal
@@ -123,12 +123,12 @@ def test_errors_are_those_of_the_server(by: Callable[[str], Api], run: Run, guar
         assert refused.returncode == run("show", UNKNOWN).returncode != 0
         assert "There is no task" in refused.stderr
     assert "has the role read" in run("cancel", task_id, token="alices-screen").stderr
-    assert "wants a bearer token" in run("ls", token="nobody").stderr
+    assert "bearer token is required" in run("ls", token="nobody").stderr
     assert "not both" in run("ls", "--store", "sqlite:///x.db").stderr
     for server, code, said in (
         ("http://127.0.0.1:9", 4, "cannot be reached"),
-        ("http://[::1", 2, "is none"),
-        (f"{guarded}/elsewhere", 4, "cannot be reached: it answered 404"),
+        ("http://[::1", 2, "is malformed"),
+        (f"{guarded}/elsewhere", 4, "cannot be reached: status 404"),
     ):
         away = run("ls", server=server)
         assert (away.returncode, said in away.stderr) == (code, True), away.stderr
@@ -152,8 +152,9 @@ def test_a_line_of_fifty_megabytes_is_shown_as_lines_and_steers_nothing(
     for place in (here, there):
         page = done(tmp_path, {}, "logs", task_id, "--json", *place)
         assert (page.returncode, len(page.stdout) < 200 * 2 * 16_384) == (0, True)
-        top = done(tmp_path, {}, "top", *place)
-        assert (top.returncode, len(top.stdout) < 100_000) == (0, True)
+        data_dir = {"BACKBURNER_DATA_DIR": str(open_server.deployment.data_dir)}
+        shown = done(tmp_path, data_dir, "status", *place)
+        assert (shown.returncode, len(shown.stdout) < 100_000) == (0, True)
 
 
 # -- beside tasks
@@ -173,10 +174,8 @@ def test_what_there_is_is_told_in_the_words_of_the_machine(open_server: Served, 
         assert said.returncode == 0, said.stderr
         return said.stdout
 
-    for verb in ("queues", "stats", "clients", "webhooks list"):
-        for as_json in ((), ("--json",)):
-            words = (*verb.split(), *as_json)
-            assert here(*words) == there(*words), words
+    for words in (("webhooks", "ls"), ("webhooks", "ls", "--json")):
+        assert here(*words) == there(*words), words
     assert here("tools", "-t", str(PROGRAM)) == there("tools")
     assert "count" in [one["tool_name"] for one in json.loads(there("tools", "--json"))["tools"]]
 
@@ -184,32 +183,33 @@ def test_what_there_is_is_told_in_the_words_of_the_machine(open_server: Served, 
         """Of a picture, what does not pass by."""
         found = json.loads(text)
         found["supervisor"].pop("silent_s")
-        ids = [one["worker_id"] for one in found["workers"]]
-        return found["supervisor"], found["states"], found["queues"], ids
+        found["workers"] = [one["worker_id"] for one in found["workers"]]
+        names = ("supervisor", "states", "queues", "workers", "tools", "clients", "retired", "questions")
+        return [found[name] for name in names]
 
-    assert lasting(here("top", "--json")) == lasting(there("top", "--json"))
-    assert here("workers").split()[:9] == there("workers").split()[:9]
+    assert lasting(here("status", "--json")) == lasting(there("status", "--json"))
+    assert here("status").split()[4:9] == there("status").split()[4:9]
 
 
 def test_who_sees_one_owner_s_tasks_is_not_told_of_machines(told: Callable[..., Any]) -> None:
-    theirs, all_of_it = told("workers")["workers"], told("workers", token="ops")["workers"]
+    theirs, all_of_it = told("status")["workers"], told("status", token="ops")["workers"]
     assert [one["worker_id"] for one in theirs] == [one["worker_id"] for one in all_of_it]
     known = ("worker_id", "queue", "state", "alive", "current_task_id")
     for one in theirs:
         assert all(value is None for name, value in one.items() if name not in known), one
     assert all(one["host"] for one in all_of_it)
-    supervisor = told("top")["supervisor"]
+    supervisor = told("status")["supervisor"]
     assert (supervisor.pop("state"), set(supervisor.values())) == ("working", {None})
-    assert told("top", token="wall")["supervisor"]["pid"] > 0
+    assert told("status", token="wall")["supervisor"]["pid"] > 0
 
 
 def test_queues_are_paused_by_who_may(run: Run, told: Callable[..., Any]) -> None:
-    refused = run("pause", "gpu_small")
+    refused = run("queue", "pause", "gpu_small")
     assert "has the role operate" in refused.stderr
-    assert told("pause", "gpu_small", token="ops") == {"queue": "gpu_small", "paused": True}
-    assert [one["queue"] for one in told("queues")["queues"] if one["paused_at"]] == ["gpu_small"]
-    assert told("resume", "gpu_small", token="ops") == {"queue": "gpu_small", "paused": False}
-    unknown = run("pause", "none", token="ops")
+    assert told("queue", "pause", "gpu_small", token="ops") == {"queue": "gpu_small", "paused": True}
+    assert [one["queue"] for one in told("status")["queues"] if one["paused_at"]] == ["gpu_small"]
+    assert told("queue", "resume", "gpu_small", token="ops") == {"queue": "gpu_small", "paused": False}
+    unknown = run("queue", "pause", "none", token="ops")
     assert (unknown.returncode, "no queue named 'none'" in unknown.stderr) == (2, True)
 
 
@@ -225,18 +225,18 @@ def test_what_endpoints_were_not_told_is_listed_and_sent_again(
         store.report(lease, Started(), Succeeded("1"))
         (due,) = store.deliveries(owner)
         store.not_delivered(due, "it answered 410", None)
-    (listed,) = told("webhooks", "list")["deliveries"]
+    (listed,) = told("webhooks", "ls")["deliveries"]
     assert (listed["webhook_id"], listed["given_up"]) == (due.delivery_id, True)
-    assert told("webhooks", "list", token="bob")["deliveries"] == []
-    assert told("webhooks", "list", "--owner", "alice", token="ops")["deliveries"] == [listed]
+    assert told("webhooks", "ls", token="bob")["deliveries"] == []
+    assert told("webhooks", "ls", "--owner", "alice", token="ops")["deliveries"] == [listed]
     assert told("webhooks", "retry", due.delivery_id, token="bob")["retried"] == []
     assert "has the role read" in run("webhooks", "retry", token="alices-screen").stderr
     assert told("webhooks", "retry")["retried"] == [due.delivery_id]
 
 
 def test_what_was_learned_of_clients_is_forgotten_by_who_may(run: Run, told: Callable[..., Any]) -> None:
-    assert "has the role operate" in run("clients", "reset").stderr
-    assert told("clients", "reset", "no-such-host", token="ops") == {"forgotten": 0}
+    assert "has the role operate" in run("client", "reset").stderr
+    assert told("client", "reset", "no-such-host", token="ops") == {"forgotten": 0}
 
 
 # -- starting tasks
@@ -244,7 +244,8 @@ def test_what_was_learned_of_clients_is_forgotten_by_who_may(run: Run, told: Cal
 
 def test_tasks_are_submitted_as_on_the_machine(run: Run, told: Callable[..., Any]) -> None:
     words = (
-        "submit",
+        "call",
+        "--detach",
         "count",
         "n=2",
         "--tag",
@@ -263,7 +264,7 @@ def test_tasks_are_submitted_as_on_the_machine(run: Run, told: Callable[..., Any
     shown = told("show", made["task_id"])
     assert (shown["tags"], shown["priority"], shown["ttl_s"]) == (["a:b"], 5, 3600)
     assert shown["resources"]["max_runtime_s"] == 1800
-    other = run("submit", "count", "n=3", "--idempotency-key", "once")
+    other = run("call", "--detach", "count", "n=3", "--idempotency-key", "once")
     assert (other.returncode, "idempotency" in other.stderr) == (2, True)
     for bad, code, said in (
         (("nothing",), 2, "named 'nothing'. Known ones: ask, ask_anything, ask_so, bar, count"),
@@ -272,7 +273,7 @@ def test_tasks_are_submitted_as_on_the_machine(run: Run, told: Callable[..., Any
         (("count", "--owner", "bob"), 2, "belongs to the owner of the token"),
         (("count", "--max-runtime", "soon"), 2, "max_runtime"),
     ):
-        refused = run("submit", *bad)
+        refused = run("call", "--detach", *bad)
         assert (refused.returncode, said in refused.stderr) == (code, True), refused.stderr
 
 
@@ -285,7 +286,7 @@ def test_a_call_is_seen_through_and_has_its_exit_code(run: Run) -> None:
     assert (failed.returncode, failed.stdout, "enough" in failed.stderr) == (1, "", True)
     late = run("call", "wait", "--timeout", "0.2s", "--json")
     task = json.loads(late.stdout)
-    assert (late.returncode, "it goes on" in late.stderr) == (5, True)
+    assert (late.returncode, "it continues" in late.stderr) == (5, True)
     assert run("cancel", task["task_id"]).returncode == 0
 
 
@@ -327,11 +328,11 @@ def terminal(guarded: str, tmp_path: Path) -> Iterator[Callable[..., OnTerminal]
         yield begin
 
 
-def test_top_and_lists_are_live_until_q(
+def test_status_and_lists_are_live_until_q(
     by: Callable[[str], Api], guarded: str, terminal: Callable[..., OnTerminal]
 ) -> None:
     alice = by("alice")
-    top, listed = terminal("top"), terminal("ls", "--watch", "--active")
+    top, listed = terminal("status", "--watch"), terminal("ls", "--watch", "--active")
     assert guarded in top.wait_for("supervisor working")
     task_id = alice.submit("wait")
     for picture in (top, listed):
@@ -344,11 +345,19 @@ def test_top_and_lists_are_live_until_q(
 # -- verbs of the machine
 
 
-OF_THE_MACHINE = ("serve lab.py", "worker lab.py", "doctor", "migrate", "prune", "status", "stop", "restart")
+OF_THE_MACHINE = (
+    "serve lab.py",
+    "worker lab.py",
+    "doctor",
+    "migrate",
+    "prune",
+    "supervisor stop",
+    "supervisor restart",
+)
 
 
-@pytest.mark.parametrize("words", [*OF_THE_MACHINE, "token list"])
+@pytest.mark.parametrize("words", [*OF_THE_MACHINE, "token ls"])
 def test_what_is_of_the_machine_is_refused_in_clear_words(words: str, run: Run) -> None:
     refused = run(*words.split())
     assert refused.returncode == 2
-    assert "for the machine that the server runs on" in " ".join(refused.stderr.replace("│", "").split())
+    assert "only on the machine of the server" in " ".join(refused.stderr.replace("│", "").split())

@@ -50,6 +50,6 @@ def write(length: int) -> str:
 
 
 if __name__ == "__main__":
-    from backburner.mcp.serving.run import run_http
+    from backburner.mcp.transport.run import run_http
 
     run_http(bb, "127.0.0.1", int(sys.argv[2]), log_level="critical")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from backburner.artifacts import ArtifactStore
-from backburner.folders import open_outgoing, outgoing_file, work_folder
-from backburner.task import Artifact
-from backburner.task_ids import new_task_id
+from backburner.core.files import open_outgoing, outgoing_file, work_folder
+from backburner.core.task import Artifact, new_task_id
+from backburner.store.artifacts import ArtifactStore
 
 
 def made_file(tasks: Path, data: bytes) -> Artifact:

@@ -13,10 +13,10 @@ import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from backburner.artifacts import open_artifacts
 from backburner.client import BackburnerClient
-from backburner.config import ArtifactSettings
 from backburner.errors import ArtifactStorageError
+from backburner.settings import ArtifactSettings
+from backburner.store.artifacts import open_artifacts
 from tests.aws import CREDENTIALS, MotoServer
 from tests.services import wait_until
 from tests.system.artifacts.conftest import MakeHost
@@ -95,7 +95,9 @@ def test_what_expires_or_is_forgotten_leaves_no_object(host: MakeHost, moto: Mot
     assert one.backburner("prune", "--older-than", "0s").returncode == 0
     assert one.backburner("show", forgotten).returncode == 3
     assert keys_in(moto, bucket) == []
-    submitted = json.loads(one.backburner("submit", "keep", "size:=10", "--ttl", "10s", "--json").stdout)
+    submitted = json.loads(
+        one.backburner("call", "--detach", "keep", "size:=10", "--ttl", "10s", "--json").stdout
+    )
     assert wait_until(lambda: any(submitted["task_id"] in key for key in keys_in(moto, bucket)))
     assert wait_until(lambda: not keys_in(moto, bucket))
 
@@ -121,7 +123,7 @@ async def test_a_storage_that_is_away_is_told_and_leaves_nothing_half_there(
             assert made.download_url is not None
             answer = await http.get(made.download_url, timeout=30)
             assert answer.status_code == 503
-            assert "The artifact storage s3://lab could not do it: it cannot be reached now" in answer.text
+            assert "The artifact storage s3://lab failed: it cannot be reached now" in answer.text
             with pytest.raises(MCPError) as refused:
                 await client.connection.request("resources/read", {"uri": made.resource})
             assert refused.value.error.data == {"code": "artifact_storage_error"}
@@ -146,8 +148,8 @@ async def test_a_storage_that_is_away_is_told_and_leaves_nothing_half_there(
 @pytest.mark.whole
 def test_what_is_wrong_with_a_storage_is_told_with_what_to_do(host: MakeHost, moto: MotoServer) -> None:
     nowhere = host("nowhere", artifacts__url="s3://not-there")
-    assert "make the bucket, or set artifacts.url" in nowhere.call("keep_if_possible")["result"]
-    assert "make the bucket" in nowhere.backburner("doctor").stdout
+    assert "create the bucket, or set artifacts.url" in nowhere.call("keep_if_possible")["result"]
+    assert "create the bucket" in nowhere.backburner("doctor").stdout
     nobody = host("nobody")
     nobody.variables = {**CREDENTIALS, "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
     assert "set AWS_ACCESS_KEY_ID" in nobody.backburner("doctor").stdout
@@ -159,8 +161,8 @@ def test_credentials_that_the_storage_does_not_know_are_told(tmp_path: Path) -> 
     try:
         strict.client("s3").create_bucket(Bucket="lab")
         artifact = made_file(tmp_path, b"data")
-        settings = ArtifactSettings(url="s3://lab", endpoint=strict.url, region="us-east-1")
-        with pytest.raises(ArtifactStorageError, match="the access key is not known there") as refused:
+        settings = ArtifactSettings(url="s3://lab", endpoint=strict.url)
+        with pytest.raises(ArtifactStorageError, match="the service does not know the access key") as refused:
             keep(open_artifacts(settings, tmp_path), tmp_path, artifact)
         assert refused.value.code == "artifact_storage_error"
     finally:
@@ -175,8 +177,8 @@ def test_a_file_that_changed_meanwhile_is_not_kept(
     with outgoing(tmp_path, artifact).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"!")
-    settings = ArtifactSettings(url=f"s3://{bucket}", endpoint=moto.url, region="us-east-1")
-    with pytest.raises(ArtifactStorageError, match="changed while it was kept"):
+    settings = ArtifactSettings(url=f"s3://{bucket}", endpoint=moto.url)
+    with pytest.raises(ArtifactStorageError, match="changed while it was stored"):
         keep(open_artifacts(settings, tmp_path), tmp_path, artifact)
     assert keys_in(moto, bucket) == []
     assert "Uploads" not in moto.client("s3").list_multipart_uploads(Bucket=bucket)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from backburner.artifacts import open_artifacts
-from backburner.config import ArtifactSettings
 from backburner.errors import ArtifactStorageError
+from backburner.settings import ArtifactSettings
+from backburner.store.artifacts import open_artifacts
 from tests.system.artifacts.files import keep, made_file, outgoing
 
 
@@ -45,7 +45,7 @@ def test_what_cannot_be_kept_is_not_half_there(tmp_path: Path) -> None:
             refused()
     outgoing(tmp_path / "one", artifact).write_bytes(b"other")
     place = open_artifacts(ArtifactSettings(url=f"file://{tmp_path}/files"), tmp_path / "one")
-    with pytest.raises(ArtifactStorageError, match="changed while it was kept"):
+    with pytest.raises(ArtifactStorageError, match="changed while it was stored"):
         keep(place, tmp_path / "one", artifact)
     assert [path for path in (tmp_path / "files").rglob("*") if path.is_file()] == []
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from backburner.testing.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES, MAX_RESULT_BYTES
+from tests.contracts.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES, MAX_RESULT_BYTES
 from tests.services import PostgresServer, started
 from tests.system.hosts.network import Host, two_hosts
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 
 from tests import services
+from tests.contracts import engine_tools
 from tests.deployment import foreign_environment
 
-APP = "backburner.testing.engine_tools.base:app"
+APP = f"{engine_tools.__file__}:app"
 WORKER = [str(Path(sys.executable).with_name("backburner")), "worker", APP]
 #: So that it ends even when the test process is killed and no fixture can.
 _TIED = ["setpriv", "--pdeathsig", "KILL", "--"]

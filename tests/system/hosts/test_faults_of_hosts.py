@@ -7,9 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backburner.lifecycle import State
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually, is_alive
+from backburner.core.lifecycle import State
+from tests.contracts.engine.base import eventually, is_alive
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client
 from tests.ledger import LONGEST_S, stopped, withstands
 from tests.services import PostgresServer, WallClock

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from backburner import Backburner
-from backburner.lifecycle import State
-from backburner.testing import EngineContract, contract_app
-from backburner.testing.engine.base import Work, eventually
-from tests.engine_contract import REPRESENTATIVE
+from backburner.core.lifecycle import State
+from tests.contracts.engine.base import Work, eventually
+from tests.contracts.engine.contract import REPRESENTATIVE, EngineContract
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client
 from tests.system.hosts.conftest import SETTINGS, Hosts
 

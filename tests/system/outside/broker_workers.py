@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from backburner import Backburner
-from backburner.config import Settings
-from backburner.testing import contract_app
+from backburner.settings import Settings
 from tests import services
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Local, kill, running
 from tests.ledger import family, power_cut
 
@@ -26,11 +26,11 @@ QUEUES = ("cpu_standard", "one_by_one")
 _WORK = """
 import sys
 from pathlib import Path
-from backburner.config import Settings
-from backburner.engines.outside.choosing import room_of
+from backburner.settings import Settings
+from backburner.engines.external.dispatcher import load_engine
 
 engine, data_dir, target = sys.argv[1:]
-room_of(engine).work(Settings.from_json(sys.stdin.read()), Path(data_dir), target)
+load_engine(engine).work(Settings.from_json(sys.stdin.read()), Path(data_dir), target)
 """
 
 
@@ -45,7 +45,10 @@ def broker_app(engine: str, url: str, folder: Path, **settings: Any) -> Backburn
 @contextlib.contextmanager
 def workers(app: Backburner, queues: Sequence[str] = QUEUES) -> Iterator[psutil.Process]:
     """The app's workers of these queues, by the engine's own commands; they are gone afterwards."""
-    own = {name: each if name in queues else _none(each) for name, each in app.settings.queues.items()}
+    own = {
+        name: dataclasses.replace(each, workers=each.workers if name in queues else 0)
+        for name, each in app.settings.queues.items()
+    }
     settings: Settings = dataclasses.replace(app.settings, queues=own, store=app.store.url)
     process = subprocess.Popen(
         [sys.executable, "-c", _WORK, settings.engine, str(app.data_dir), app.target],
@@ -76,7 +79,7 @@ class WorkerHost:
 
     def kill_workers(self) -> None:
         """Kill them alone: the supervisors under them bring to its end what they have, and leave."""
-        power_cut([process for process in family(self._parent) if not _is_of_feed(process)])
+        power_cut([process for process in family(self._parent) if not _is_of_supervisor(process)])
         self.close()
 
     def power_cut(self) -> None:
@@ -87,10 +90,13 @@ class WorkerHost:
         self._running.close()
 
 
-def _is_of_feed(process: psutil.Process) -> bool:
+def _is_of_supervisor(process: psutil.Process) -> bool:
     """Whether it is, or stands under, the supervisor of a worker process."""
     with contextlib.suppress(psutil.Error):
-        return any("backburner.fed" in each.cmdline() for each in [process, *process.parents()])
+        return any(
+            "backburner.engines.brokers.supervisor" in each.cmdline()
+            for each in [process, *process.parents()]
+        )
     return False
 
 
@@ -112,7 +118,3 @@ def working(app: Backburner, queues: Sequence[str] = QUEUES) -> Iterator[Local]:
     """The app, started, with its workers; afterwards its supervisor and they are gone."""
     with running(app, shared=True) as local, workers(app, queues):
         yield local
-
-
-def _none(queue: Any) -> Any:
-    return dataclasses.replace(queue, workers=0)

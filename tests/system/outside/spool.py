@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from backburner.engines.outside.queue import Sighting
+from backburner.core.task import Task
+from backburner.engines.external.dispatcher import JobStatus
 from backburner.errors import EngineError
-from backburner.hand_out import HandOut
-from backburner.task import Task
+from backburner.store.protocol import ExternalJob
 
 
 class Spool:
@@ -22,7 +22,7 @@ class Spool:
     def jobs(self) -> list[str]:
         return sorted(path.name for path in self.folder.iterdir())
 
-    def hand_out(self, tasks: Sequence[Task]) -> Mapping[str, str]:
+    def submit(self, tasks: Sequence[Task]) -> Mapping[str, str]:
         try:
             for task in tasks:
                 (self.folder / task.task_id).touch()
@@ -32,13 +32,13 @@ class Spool:
             ) from None
         return {task.task_id: f"file {task.task_id}" for task in tasks}
 
-    def look(self, handed_out: Sequence[HandOut]) -> Mapping[str, Sighting]:
+    def status(self, jobs: Sequence[ExternalJob]) -> Mapping[str, JobStatus]:
         there = set(self.jobs())
-        gone = Sighting("ended", "its file is gone")
-        return {each.task_id: Sighting("there") if each.task_id in there else gone for each in handed_out}
+        gone = JobStatus("ended", "its file is gone")
+        return {each.task_id: JobStatus("active") if each.task_id in there else gone for each in jobs}
 
-    def withdraw(self, handed_out: Sequence[HandOut]) -> None:
-        for each in handed_out:
+    def cancel(self, jobs: Sequence[ExternalJob]) -> None:
+        for each in jobs:
             (self.folder / each.task_id).unlink(missing_ok=True)
 
     def close(self) -> None: ...

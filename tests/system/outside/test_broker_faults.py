@@ -10,16 +10,14 @@ import pika
 import pytest
 
 from backburner import Backburner
-from backburner.config import Settings
-from backburner.config.engines.broker import BrokerSettings
-from backburner.engines.outside.choosing import room_of
-from backburner.engines.outside.queue import OutsideQueue
-from backburner.engines.outside.rounds import Rounds
+from backburner.core.lifecycle import State
+from backburner.engines.external.dispatcher import Dispatcher, ExternalQueue, load_engine
 from backburner.errors import EngineError, QueueFull
-from backburner.lifecycle import State
-from backburner.stores import open_store
+from backburner.settings import Settings
+from backburner.settings.engines import BrokerSettings
+from backburner.store import open_store
 from backburner.testing import FakeClock
-from backburner.testing.engine.base import eventually
+from tests.contracts.engine.base import eventually
 from tests.integration.engine.local import Client, Local, running
 from tests.services import RabbitServer, RedisServer, free_port
 from tests.system.outside.broker_workers import broker_app, workers, working
@@ -29,9 +27,9 @@ IN_LINE = {"queue": "one_by_one"}
 
 
 @contextlib.contextmanager
-def queue_of(app: Backburner) -> Iterator[OutsideQueue]:
+def queue_of(app: Backburner) -> Iterator[ExternalQueue]:
     engine = app.settings.engine
-    queue: OutsideQueue = room_of(engine).make_queue(
+    queue: ExternalQueue = load_engine(engine).make_queue(
         app.settings, app.settings.queues_of(engine), app.store.secret
     )
     with contextlib.closing(queue):
@@ -46,18 +44,18 @@ def test_tasks_run_by_their_priority_and_once_however_often_they_are_sent(
 ) -> None:
     app = broker_app(engine, request.getfixturevalue(broker).url, tmp_path)
     with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
-        rounds = Rounds(app.store, queue, ["one_by_one"])
+        rounds = Dispatcher(app.store, queue, ["one_by_one"])
         by_id = {}
         for priority in (0, -1000, 5, -1, 0, 1000):
             task_id = client.submit("add", {**IN_LINE, "priority": priority}, a=1)
             by_id[task_id] = priority
-            rounds.hand_out([task_id])
-            queue.hand_out([app.store.get(task_id)])
+            rounds.dispatch([task_id])
+            queue.submit([app.store.get(task_id)])
         with workers(app, ["one_by_one"]):
             ended = [client.end(task_id) for task_id in by_id]
         assert {(task.state, task.attempt) for task in ended} == {(State.SUCCEEDED, 1)}
         begun = sorted(by_id, key=lambda task_id: client.events(task_id)[1].ts)
-        assert [by_id[task_id] for task_id in begun] == [5, 1000, 0, 0, -1, -1000]
+        assert [by_id[task_id] for task_id in begun] == [1000, 5, 0, 0, -1, -1000]
 
 
 @pytest.mark.whole
@@ -77,7 +75,7 @@ def test_a_broker_that_cannot_be_used_is_an_error_that_says_what_to_do(
         with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
             task = app.store.get(client.submit("add", a=1))
             with pytest.raises(EngineError) as refused:
-                queue.hand_out([task])
+                queue.submit([task])
             assert advice in str(refused.value)
             assert "secret" not in str(refused.value)
 
@@ -114,20 +112,20 @@ def test_what_a_broker_has_forgotten_is_sent_again_after_seconds_also_when_more_
     with contextlib.closing(Client(app)) as client, queue_of(app) as queue:
 
         def seen() -> dict[str, str]:
-            found = queue.look(app.store.hand_outs(engine))
-            return {task_id: sighting.state for task_id, sighting in found.items()}
+            found = queue.status(app.store.hand_outs(engine))
+            return {task_id: status.state for task_id, status in found.items()}
 
-        rounds = Rounds(app.store, queue, ["one_by_one"])
+        rounds = Dispatcher(app.store, queue, ["one_by_one"])
         lost = [client.submit("add", IN_LINE, a=number) for number in range(3)]
-        rounds.round()
+        rounds.run_round()
         clock.advance(6)
-        eventually(lambda: seen() == dict.fromkeys(lost, "there"))  # RabbitMQ counts in a while
+        eventually(lambda: seen() == dict.fromkeys(lost, "active"))  # RabbitMQ counts in a while
         forget(server, app.settings)
         later = [client.submit("add", IN_LINE, a=number) for number in range(4)]
-        rounds.hand_out(later)
-        eventually(lambda: seen() == {**dict.fromkeys(lost, "lost"), **dict.fromkeys(later, "there")})
-        rounds.round()
-        eventually(lambda: seen() == dict.fromkeys([*lost, *later], "there"))
+        rounds.dispatch(later)
+        eventually(lambda: seen() == {**dict.fromkeys(lost, "lost"), **dict.fromkeys(later, "active")})
+        rounds.run_round()
+        eventually(lambda: seen() == dict.fromkeys([*lost, *later], "active"))
         with workers(app, ["one_by_one"]):
             ended = [client.end(task_id) for task_id in (*lost, *later)]
         assert {(task.state, task.attempt) for task in ended} == {(State.SUCCEEDED, 1)}

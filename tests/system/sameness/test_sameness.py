@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TOKEN = "opensesame"
 SERVER = Path(__file__).with_name("servers.py")
-GUIDE = ROOT / "docs" / "attaching.md"
+GUIDE = ROOT / "docs" / "start" / "what-changes.md"
 Outcomes = dict[str, dict[str, Any]]
 
 
@@ -134,7 +134,7 @@ def test_a_client_is_told_the_same_before_and_after(servers: Servers, kind: str,
 
 def test_what_is_different_is_in_the_guide() -> None:
     text = GUIDE.read_text()
-    section = re.split(r"^## ", text.partition("## What is different when attached\n")[2], flags=re.M)[0]
+    section = re.split(r"^## ", text.partition("## The rest\n")[2], flags=re.M)[0]
     assert section
     for name, words in DIFFERENT_AS_TASK.items():
         assert words in section, name

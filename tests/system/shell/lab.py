@@ -1,4 +1,4 @@
-"""The app of the examples in `docs/cli.md`."""
+"""The app of the examples in `docs/reference/commands.md`."""
 
 import time
 

@@ -12,7 +12,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 _BLOCK = re.compile(r"^(?P<indent> *)```(?P<kind>\w*)\n(?P<text>.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _HERE_DOCUMENT = re.compile(r"<<-?'?(\w+)'?")
-_NAMES_A_VERB = re.compile(r"backburner ([a-z][a-z-]*(?: (?:ls|get|new|list|task|revoke))?)")
+_NAMES_A_VERB = re.compile(
+    r"backburner ([a-z][a-z-]*(?: (?:ls|get|new|task|revoke|stop|restart|pause|resume|reset|retry))?)"
+)
 _INLINE = re.compile(r"`([^`]*\bbackburner [^`]*)`")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from backburner import Backburner, TaskService, open_store
-from backburner.cli.inputs import read_inputs
-from backburner.target import load, parse
+from backburner.cli.calls import read_inputs
+from backburner.tools.targets import load, parse
 from tests import warm
 from tests.deployment import foreign_environment
 from tests.pseudo_terminal import OnTerminal
@@ -63,8 +63,8 @@ class Scene:
     def __init__(self, folder: Path, section: Section, store: str = "") -> None:
         self.folder = folder
         codes = {
-            "cli.md": (HERE / "lab.py").read_text(),
-            "getting-started.md": first_snippet("docs/getting-started.md"),
+            "commands.md": (HERE / "lab.py").read_text(),
+            "first-task.md": first_snippet("docs/start/first-task.md"),
         }
         of_page = codes.get(section.page) or first_snippet("README.md")
         names_a_task = any(_TASK.search(line) for line in section.lines)
@@ -88,10 +88,10 @@ class Scene:
 
     def typed(self, line: str) -> str:
         """The line with what stands for something else replaced by what is there."""
-        known = self._section.page == "cli.md" or line in self._section.spoken
+        known = self._section.page == "commands.md" or line in self._section.spoken
         line = line.replace("/opt/lab/venv/bin", str(warm.PROGRAMS)).replace("/opt/lab", str(self.folder))
-        line = re.sub(r"(?<=[:=])8765\b", str(self.port), line).replace("COMMAND", "python lab.py")
-        line = line.replace("VERB", "ls")
+        line = re.sub(r"(?<=[:=])8765\b", str(self.port), line).replace("backburner COMMAND", "backburner ls")
+        line = line.replace("COMMAND", "python lab.py")
         if self._store:
             line = re.sub(r"postgresql://[^\s`]+", self._store, line)
         line = _TASK.sub(lambda _: self._task_for(line), line)
@@ -182,7 +182,7 @@ class Scene:
         return self._submitted(_CALLS[tool][kind], kind)
 
     def _submitted(self, words: str, kind: str) -> str:
-        submitted = self.run(f"backburner submit {words} -t lab.py")
+        submitted = self.run(f"backburner call --detach {words} -t lab.py")
         assert submitted.returncode == 0, submitted.stderr
         task_id = submitted.stdout.strip()
         done = {"finished": "succeeded"}.get(kind, kind)

@@ -18,28 +18,29 @@ NOT_RUN = {
     r"^backburner call count steps=500 ": "tests/integration/cli/test_readme.py does it, on a terminal",
     r"^curl ": "tests/integration/web/test_api_page.py does it, with a server that answers",
     r"--server https://lab.example": "tests/integration/web/test_command_line.py does it, with a real server",
+    r"^backburner demo": "`make demo` does it; it takes a minute",
     r"^make ": "it would run these very tests",
     r"^systemd-run ": "there is no systemd in a container",
     r"npx some-server|lsp-style-server": "these stand for servers of yours",
     r"--engine celery": "it needs a broker; tests/system/outside does it",
     r"^(dramatiq|celery) ": "the same; and /srv/lab.py stands for an app of yours",
+    r"^claude ": "it needs Claude Code",
     r"--install-completion": "it changes the shell of whoever runs it",
-    r"^backburner bridge --framing lsp$": "it is half a line; the command after it is yours",
 }
 #: What goes on until Ctrl-C, and what it says when it is there.
 GOES_ON = {
     r"backburner worker ": r" works on ",
     r"backburner serve .*--http": r"http://\S+/mcp",
-    r" (--watch|-w)\b": r"TASK|No tasks",
+    r" (--watch|-w)\b": r"TASK|No (active )?tasks",
 }
 TALKS = r"backburner (serve|bridge) "
 #: What ends otherwise than well, and what it says then.
 ENDS_WITH = {
     r"backburner answer \S+ +#": ((2,), "The task asks: "),
-    r"backburner status ": ((0, 1), ""),  # 1 where nobody works
+    r"backburner status ": ((0, 1), ""),  # 1 without a supervisor
 }
 #: The pages whose lines `make test` runs: those that a new user follows.
-USUAL = ("README.md", "getting-started.md", "two-stage.md", "operations.md", "security.md")
+USUAL = ("README.md", "first-task.md", "two-stage.md", "operating.md", "security.md")
 NEEDS_POSTGRES = "postgresql://"
 
 

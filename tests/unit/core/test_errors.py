@@ -2,12 +2,12 @@
 
 import string
 
-from backburner import client_errors, errors
+from backburner import errors
 from backburner.errors import BackburnerError, TaskNotFound
 
 
 def kinds() -> list[type[BackburnerError]]:
-    found = [*vars(errors).values(), *vars(client_errors).values()]
+    found = vars(errors).values()
     return [*{kind for kind in found if isinstance(kind, type) and issubclass(kind, BackburnerError)}]
 
 

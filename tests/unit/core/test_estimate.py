@@ -2,12 +2,12 @@
 
 import pytest
 
+from backburner.core.task import Progress
+from backburner.core.times import LONGEST_S
 from backburner.errors import ToolDefinitionError
-from backburner.estimate import Experience, eta_s, hint, poll_after_ms
-from backburner.store import Runtime
-from backburner.task import Progress
-from backburner.times import LONGEST_S
-from backburner.tools import ToolSpec
+from backburner.store.protocol import Runtime
+from backburner.tools.estimates import Experience, eta_s, hint, poll_after_ms
+from backburner.tools.spec import ToolSpec
 
 
 def runs(*seconds: float, size: int = 100, hint_s: float | None = None) -> list[Runtime]:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backburner.core.json_text import canonical, decode, encode
 from backburner.errors import InvalidJson
-from backburner.json_text import canonical, decode, encode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 VALUES = st.recursive(

@@ -1,6 +1,14 @@
 """The table of states and signals."""
 
-from backburner.lifecycle import LEASED, TERMINAL, TRANSITIONS, Signal, State, next_state, states_that_take
+from backburner.core.lifecycle import (
+    LEASED,
+    TERMINAL,
+    TRANSITIONS,
+    Signal,
+    State,
+    next_state,
+    states_that_take,
+)
 
 
 def test_every_state_has_its_row_and_leads_only_to_states() -> None:

@@ -23,14 +23,14 @@ def test_import_backburner_imports_nothing_heavy() -> None:
 
 
 def test_a_sqlite_store_needs_no_other_driver_and_no_web() -> None:
-    imported = imported_by("from backburner.stores import open_store; open_store('sqlite://').close()")
+    imported = imported_by("from backburner.store import open_store; open_store('sqlite://').close()")
     assert imported & HEAVY == {"sqlite3"}
 
 
 def test_settings_that_come_as_json_need_no_reader() -> None:
-    statement = "from backburner.config import Settings; Settings.from_json(Settings().to_json())"
+    statement = "from backburner.settings import Settings; Settings.from_json(Settings().to_json())"
     assert imported_by(statement) & HEAVY == set()
-    assert imported_by("from backburner.config import Settings; Settings.load()") >= READER
+    assert imported_by("from backburner.settings import Settings; Settings.load()") >= READER
 
 
 def test_a_supervisor_imports_no_reader() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.main_block import lost_globals
+from backburner.tools.targets import lost_globals
 
 LOST = {
     "by a function that the main block calls": """

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from backburner.artifacts.folder import OwnFolder
-from backburner.folders import tasks_folder
-from backburner.mcp.links import media_type
-from backburner.result_parts import kept_in_parts, put_back, shortened, stand_in
-from backburner.task import Artifact
+from backburner.core.files import tasks_folder
+from backburner.core.task import Artifact
+from backburner.mcp.results import media_type
+from backburner.store.artifacts.folder import OwnFolder
+from backburner.tools.results import kept_in_parts, put_back, shortened, stand_in
 
 LARGE = base64.b64encode(bytes(range(256)) * 40).decode()
 LARGEST = base64.b64encode(bytes(range(256)) * 400).decode()

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from backburner import Backburner
+from backburner.core.retry import NO_RETRY, Retry
+from backburner.core.task import TaskError
 from backburner.errors import ToolDefinitionError
-from backburner.retry import NO_RETRY, Retry
-from backburner.task import TaskError
 
 CRASH = TaskError("tool_error", "It broke.", exception="OSError")
 LOST = TaskError("worker_lost", "It went away.")

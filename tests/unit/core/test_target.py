@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backburner.errors import AppNotFound, ConfigError, NoTarget
-from backburner.target import load, parse
+from backburner.tools.targets import load, parse
 
 FACTORY = """
 from backburner import Backburner

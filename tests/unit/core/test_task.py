@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.task_ids import first_task_id, is_task_id, new_task_id
+from backburner.core.task import first_task_id, is_task_id, new_task_id
 
 TIMES = st.integers(0, 2**48)
 

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 
 from backburner import Backburner
 from backburner.errors import ConfigError, ToolDefinitionError
-from backburner.mcp.adapters.listing import learn_tools
+from backburner.mcp.adapters.servers import discover_tools
 
 #: No process looks for these apps.
 HERE = f"{Path(__file__).name}:attach"
@@ -74,7 +74,7 @@ def test_slow_that_names_no_tools_is_refused(slow: Any, server: MCPServer[Any], 
 async def test_slow_may_be_one_name(server: MCPServer[Any], tmp_path: Path, inline_tasks: Any) -> None:
     app = attach(server, tmp_path, "work")
     inline_tasks(app)
-    await learn_tools(app)
+    await discover_tools(app)
     assert [spec.name for spec in app.tools] == ["work"]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from backburner.config import LimitSettings, Queue, RetentionSettings, Settings
-from backburner.reports import Outcome, Started
-from backburner.service import TaskService
-from backburner.store import Lease, Store
-from backburner.stores import open_store
+from backburner.core.reports import Outcome, Started
+from backburner.service.tasks import TaskService
+from backburner.settings import LimitSettings, Queue, RetentionSettings, Settings
+from backburner.store import open_store
+from backburner.store.protocol import Lease, Store
 from backburner.testing import FakeClock
-from backburner.tools import Registry, ToolSpec, tool_from_function
+from backburner.tools.spec import Registry, ToolSpec, tool_from_function
 
 
 def add(a: int, b: int = 2) -> int:

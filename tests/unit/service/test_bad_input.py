@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from backburner.core.reports import Asked
+from backburner.core.task import Answer, InputRequest, Resources, new_task_id
 from backburner.errors import BackburnerError, InvalidInputs, InvalidRequest
-from backburner.reports import Asked
-from backburner.service import TaskService
-from backburner.store import Store, TaskQuery
-from backburner.task import Answer, InputRequest, Resources
-from backburner.task_ids import new_task_id
-from backburner.tools import ToolSpec
+from backburner.service.tasks import TaskService
+from backburner.store.protocol import Store, TaskQuery
+from backburner.tools.spec import ToolSpec
 from tests.unit.service.conftest import Worker
 
 Call = Callable[[TaskService], Any]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from backburner.config import Settings
-from backburner.estimate import EstimateSource, ExpectedRuntime
-from backburner.reports import Succeeded
-from backburner.service import TaskService
-from backburner.store import Store
+from backburner.core.reports import Succeeded
+from backburner.service.tasks import TaskService
+from backburner.settings import Settings
+from backburner.store.protocol import Store
 from backburner.testing import FakeClock
-from backburner.tools import Registry, ToolSpec
+from backburner.tools.estimates import EstimateSource, ExpectedRuntime
+from backburner.tools.spec import Registry, ToolSpec
 from tests.unit.service.conftest import Worker, nothing
 
 

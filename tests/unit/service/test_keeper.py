@@ -1,22 +1,22 @@
 """The keeper's rounds."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from backburner.artifacts.folder import OwnFolder
-from backburner.config import RetentionSettings, Settings, SupervisorSettings
-from backburner.keeper import Keeper, Swept
-from backburner.lifecycle import State
-from backburner.reports import Failed, Logged, Started, Succeeded
-from backburner.service import TaskService
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.task import LogLine, TaskError
+from backburner.core.lifecycle import State
+from backburner.core.reports import Failed, Logged, Started, Succeeded
+from backburner.core.task import LogLine, TaskError
+from backburner.engines.keeper import Keeper, Swept
+from backburner.service.tasks import TaskService
+from backburner.settings import RetentionSettings, Settings, SupervisorSettings
+from backburner.store import open_store
+from backburner.store.artifacts.folder import OwnFolder
+from backburner.store.protocol import Store
 from backburner.testing import FakeClock
-from backburner.testing.store.base import TWICE_MORE, new_task
+from tests.contracts.store.base import TWICE_MORE, new_task
 from tests.unit.service.conftest import Worker
 
 
@@ -25,7 +25,7 @@ def settings(store_url: str) -> Settings:
     return Settings(
         store=store_url,
         supervisor=SupervisorSettings(lease_grace_s=30.0, keeper_interval_s=5.0),
-        retention=RetentionSettings(ttl_s=1000.0, purge_after_s=100.0, pack_logs_after_s=10.0),
+        retention=RetentionSettings(ttl_s=1000.0),
     )
 
 
@@ -37,7 +37,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keeper(store: Store, settings: Settings, clock: FakeClock, folder: Path) -> Keeper:
+def keeper(
+    store: Store, settings: Settings, clock: FakeClock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Keeper:
+    monkeypatch.setattr("backburner.engines.keeper.PURGE_AFTER_S", 100.0)
+    monkeypatch.setattr("backburner.engines.keeper.PACK_LOGS_AFTER_S", 10.0)
     return Keeper(store, settings, "k1", clock=clock, remove_files=OwnFolder(folder).remove)
 
 

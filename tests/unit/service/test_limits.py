@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from backburner.config import Settings
+from backburner.core.limits import ToolLimits
+from backburner.core.requests import TaskRequest
 from backburner.errors import BadConcurrencyKey, ConfigError, ToolDefinitionError
-from backburner.limits import ToolLimits
-from backburner.service import TaskService
-from backburner.task_request import TaskRequest
-from backburner.tools import Registry, ToolSpec
+from backburner.service.tasks import TaskService
+from backburner.settings import Settings
+from backburner.tools.spec import Registry, ToolSpec
 from tests.unit.service.conftest import nothing
 
 KEYS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {

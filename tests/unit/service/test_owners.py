@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
+from backburner.core.reports import Failed
+from backburner.core.task import TaskError, new_task_id
 from backburner.errors import TaskNotFound
-from backburner.reports import Failed
-from backburner.service import TaskService
-from backburner.store import Store
-from backburner.task import TaskError
-from backburner.task_ids import new_task_id
+from backburner.service.tasks import TaskService
+from backburner.store.protocol import Store
 from tests.unit.service.conftest import Worker
 
 CALLS: dict[str, Callable[[TaskService, str], Any]] = {

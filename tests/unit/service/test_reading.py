@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from backburner.artifacts.folder import OwnFolder
-from backburner.config import Settings
+from backburner.core.lifecycle import State
+from backburner.core.reports import Asked, Failed, Logged, Progressed, Registered, Succeeded
+from backburner.core.task import Artifact, InputRequest, LogLine, Progress, TaskError
 from backburner.errors import NotAllowedNow, NotFinished, TaskNotFound
-from backburner.lifecycle import State
-from backburner.reports import Asked, Failed, Logged, Progressed, Registered, Succeeded
-from backburner.service import TaskService
-from backburner.store import Store
-from backburner.task import Artifact, InputRequest, LogLine, Progress, TaskError
+from backburner.service.tasks import TaskService
+from backburner.settings import Settings
+from backburner.store.artifacts.folder import OwnFolder
+from backburner.store.protocol import Store
 from backburner.testing import FakeClock
-from backburner.tools import Registry
+from backburner.tools.spec import Registry
 from tests.unit.service.conftest import Worker
 
 

@@ -1,19 +1,20 @@
 """Submitting through the service: defaults, limits, idempotency, admission."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
+from unittest.mock import create_autospec
 
 import pytest
 
-from backburner.config import Settings
+from backburner.core.lifecycle import State
+from backburner.core.requests import TaskOptions, TaskRequest
+from backburner.core.task import Answer, Caller, Resources, is_task_id
+from backburner.engines.protocol import Engine
 from backburner.errors import IdempotencyConflict, QueueFull
-from backburner.lifecycle import State
-from backburner.service import TaskService
-from backburner.store import Store
-from backburner.task import Answer, Caller, Resources, Task
-from backburner.task_ids import is_task_id
-from backburner.task_request import TaskOptions, TaskRequest
+from backburner.service.tasks import TaskService
+from backburner.settings import Settings
+from backburner.store.protocol import Store
 from backburner.testing import FakeClock
-from backburner.tools import Registry, ToolSpec, tool_from_function
+from backburner.tools.spec import Registry, ToolSpec, tool_from_function
 
 
 def test_a_submitted_task_has_what_the_tool_and_the_settings_say(
@@ -82,7 +83,7 @@ def test_a_request_is_submitted_as_its_words_are(service: TaskService) -> None:
         "meta": {"ticket": 7},
         "webhook": None,  # where nobody is told, as here, it says nothing of the task
     }
-    assert options.keys() | {"tool_name", "inputs"} == {field.name for field in fields(TaskRequest)}
+    assert options.keys() | {"tool_name", "inputs"} == set(TaskRequest.__struct_fields__)
     first = service.submit("add", {"a": 1}, **options)
     again = service.submit_request(TaskRequest("add", {"a": 1}, **options))
     assert (again.task, again.created) == (first.task, False)
@@ -136,15 +137,20 @@ def test_a_full_queue_says_when_to_come_back(service: TaskService, store: Store)
 
 
 def test_the_engine_is_told_of_each_new_task_once(store: Store, tools: Registry, settings: Settings) -> None:
-    told: list[Task] = []
-    service = TaskService(store, tools, settings, on_submit=told.append)
+    engine = create_autospec(Engine, instance=True)
+    engine.submit.return_value = None
+    service = TaskService(store, tools, settings, engine=engine)
+
+    def told() -> list[str]:
+        return [call.args[0].task_id for call in engine.notify.call_args_list]
+
     try:
         first = service.submit("add", {"a": 1}, idempotency_key="k")
         service.submit("add", {"a": 1}, idempotency_key="k")
-        assert [task.task_id for task in told] == [first.task_id]
+        assert told() == [first.task_id]
         service.cancel(first.task_id)
         service.retry(first.task_id)
-        assert [task.task_id for task in told] == [first.task_id] * 2
+        assert told() == [first.task_id] * 2
     finally:
         service.close()
 

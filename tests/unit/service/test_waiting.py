@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from backburner.core.lifecycle import State
+from backburner.core.reports import Progressed, Started, Succeeded
+from backburner.core.task import Progress
 from backburner.errors import BackburnerError, TaskNotFound
-from backburner.lifecycle import State
-from backburner.reports import Progressed, Started, Succeeded
-from backburner.service import TaskService
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.task import Progress
-from backburner.testing.processes import Start, running
+from backburner.service.tasks import TaskService
+from backburner.store import open_store
+from backburner.store.protocol import Store
+from tests.contracts.processes import Start, running
 from tests.unit.service.conftest import Worker
 
 LONG_S = 60.0

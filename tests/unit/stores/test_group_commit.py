@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from backburner.clock import SystemClock
+from backburner.core.lifecycle import State
+from backburner.core.times import SystemClock
 from backburner.errors import IdempotencyConflict, StoreError
-from backburner.lifecycle import State
-from backburner.store import Store
-from backburner.stores import open_store
-from backburner.testing.store.base import new_task
+from backburner.store import open_store
+from backburner.store.protocol import Store
+from tests.contracts.store.base import new_task
 from tests.services import wait_until
 
 CLOCK = SystemClock()

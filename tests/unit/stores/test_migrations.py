@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from backburner.core.lifecycle import State
 from backburner.errors import StoreCorrupt, StoreTooNew
-from backburner.lifecycle import State
-from backburner.store import TaskQuery
-from backburner.stores import open_store
-from backburner.stores.statements import migrations
+from backburner.store import open_store
+from backburner.store.protocol import TaskQuery
+from backburner.store.sql.statements import migrations
 
 VERSIONS = [number for number, _, _ in migrations("sqlite")]
 
@@ -62,6 +62,25 @@ def test_a_migrated_sqlite_schema_equals_a_fresh_one(tmp_path: Path, version: in
     assert sqlite_schema(tmp_path / "old.db") == sqlite_schema(tmp_path / "fresh.db")
 
 
+NEXT = "CREATE TABLE later (id TEXT PRIMARY KEY);"
+
+
+def with_one_more(monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
+    """Have the dialect's store know one more migration."""
+    known = [*migrations(dialect), (VERSIONS[-1] + 1, "later", NEXT)]
+    monkeypatch.setattr(f"backburner.store.{dialect}.migrations", lambda _: known)
+
+
+def test_a_sqlite_store_gets_the_migrations_that_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tasks.db"
+    assert open_and_close(f"sqlite:///{path}") == VERSIONS[-1]
+    with_one_more(monkeypatch, "sqlite")
+    assert open_and_close(f"sqlite:///{path}") == VERSIONS[-1] + 1
+    assert "later" in [row[1] for row in sqlite_schema(path)]
+
+
 def test_a_newer_sqlite_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     open_and_close(f"sqlite:///{path}")
@@ -105,7 +124,6 @@ POSTGRES_CATALOG = {
     "triggers": "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
     "functions": "SELECT proname, pg_get_functiondef(oid) FROM pg_proc"
     " WHERE pronamespace = 'public'::regnamespace",
-    "views": "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'",
 }
 
 
@@ -140,6 +158,15 @@ def test_a_migrated_postgres_schema_equals_a_fresh_one(postgres_database: str, v
     postgres_at_version(postgres_database, version)
     assert open_and_close(postgres_database) == VERSIONS[-1]
     assert postgres_schema(postgres_database) == fresh
+
+
+def test_a_postgres_store_gets_the_migrations_that_it_lacks(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert open_and_close(postgres_database) == VERSIONS[-1]
+    with_one_more(monkeypatch, "postgres")
+    assert open_and_close(postgres_database) == VERSIONS[-1] + 1
+    assert "later" in [row[0] for row in postgres_schema(postgres_database)["columns"]]
 
 
 def test_a_newer_postgres_store_is_refused_and_left_as_it_is(postgres_database: str) -> None:

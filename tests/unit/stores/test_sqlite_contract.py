@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from backburner.testing import StoreContract
+from tests.contracts.store.contract import StoreContract
 
 
 class TestSqliteStore(StoreContract):

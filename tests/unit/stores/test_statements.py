@@ -5,14 +5,14 @@ from importlib.resources import files
 
 import pytest
 
-from backburner.lifecycle import LEASED, TERMINAL, State
-from backburner.stores.statements import statements
+from backburner.core.lifecycle import LEASED, TERMINAL, State
+from backburner.store.sql.statements import statements
 
 _LIST_OF_STATES = re.compile(r"state IN \(([^)]*)\)")
 
 
 def test_no_statement_spells_a_set_of_states_itself() -> None:
-    for file in (files("backburner.stores") / "sql").iterdir():
+    for file in (files("backburner.store.sql") / "queries").iterdir():
         assert [found for found in _LIST_OF_STATES.findall(file.read_text("utf-8")) if "'" in found] == []
 
 

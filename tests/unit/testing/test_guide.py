@@ -11,7 +11,7 @@ import pytest
 
 from tests.deployment import foreign_environment
 
-GUIDE = Path(__file__).parents[3] / "docs" / "testing.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "testing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 
 

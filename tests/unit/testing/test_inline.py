@@ -14,8 +14,8 @@ import pytest
 from mcp.client import Client
 
 from backburner import Backburner, Retry, TaskContext
+from backburner.core.lifecycle import State
 from backburner.errors import InvalidInputs, InvalidRequest
-from backburner.lifecycle import State
 from backburner.testing import inline
 
 UseInline = Callable[..., Any]

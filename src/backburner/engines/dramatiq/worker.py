@@ -1,38 +1,35 @@
-"""The module for Dramatiq's own command: `dramatiq backburner.engines.dramatiq.worker`."""
+"""Module for Dramatiq's own command: `dramatiq backburner.engines.dramatiq.worker`."""
 
 from __future__ import annotations
 
 import dramatiq
 from dramatiq import Actor, Broker, Middleware, Worker
 
-from ..outside.broker_worker import Feeds, worker_settings
-from .brokers import make_broker
+from ..brokers.worker import SupervisorProcess, worker_settings
+from . import RING, make_broker
 
 
-class OneTaskAtATime(Middleware):
-    """A process has one thread and one message, whatever the command line says, and lets go of its feeds."""
-
-    def __init__(self, feeds: Feeds) -> None:
-        self._feeds = feeds
+class Supervision(Middleware):
+    """Starts and stops the supervisor with the worker."""
 
     def before_worker_boot(self, broker: Broker, worker: Worker) -> None:
-        worker.worker_threads = worker.queue_prefetch = 1
-        broker.delay_queues.clear()  # nothing of ours is delayed: nobody need look for it
+        queues = supervisor.start(worker.consumer_whitelist or names, worker.worker_threads)
+        worker.worker_threads = queues
+        worker.queue_prefetch = 1  # of each queue: a message that has to wait holds up no other queue
+        broker.delay_queues.clear()  # no message is delayed
+
+    def before_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
+        supervisor.stop()
 
     def after_worker_shutdown(self, broker: Broker, worker: Worker) -> None:
-        self._feeds.close()
-
-
-def _declare(queue: str, name: str) -> None:
-    def run_task(task_id: str) -> None:
-        feeds.run(queue, task_id)
-
-    Actor(run_task, broker=broker, actor_name=name, queue_name=name, priority=0, options={})
+        supervisor.close()
 
 
 settings = worker_settings()
-feeds = Feeds(settings)
-broker = make_broker(settings.dramatiq, [OneTaskAtATime(feeds)])
+supervisor = SupervisorProcess(settings, settings.dramatiq)
+broker = make_broker(settings.dramatiq, [Supervision()])
 dramatiq.set_broker(broker)
-for queue in settings.queues_of("dramatiq"):
-    _declare(queue, settings.dramatiq.name_of(queue))
+names = [settings.dramatiq.name_of(queue) for queue in settings.queues_of("dramatiq")]
+for name in names:
+    broker.declare_queue(name)
+Actor(supervisor.ring, broker=broker, actor_name=RING, queue_name=names[0], priority=0, options={})

@@ -1,4 +1,4 @@
-"""The server's side of the local engine: it makes sure that a supervisor is there."""
+"""The local engine: starts a supervisor when there is none, and replaces one that no longer responds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,26 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ...config import Settings
-from ...errors import EngineError
-from ...store import Store
-from ...submission import Submission
-from ...task import NewTask, Task
-from .folder_owner import refuse_another_store
-from .handing_in import HandingIn
-from .import_path import environment
+from ...core.submission import Submission
+from ...core.task import NewTask, Task
+from ...core.times import SystemClock, Unchanged
+from ...errors import EngineError, StoreBusy, StoreError
+from ...settings import Settings
+from ...store.protocol import Store
 from .isolation import require
-from .silent_holder import SilentHolder
-from .succession import Succession, is_of_older_version, started_by_itself, unless_another_supervises
-from .supervisor_lock import LockWait, SupervisorLock
-from .work_source import work_is_left
+from .lock import (
+    LockWait,
+    SupervisorLock,
+    is_detached,
+    is_older,
+    refuse_another_store,
+    take_if_free,
+    take_over,
+)
+from .processes import linux
+from .processes.launches import environment
+from .submit_client import SubmitClient
+from .supervisor.work_source import work_is_left
 
 log = logging.getLogger("backburner.engine")
 
@@ -39,8 +46,7 @@ _RETIRES_S, _RESTART_S = 2.0, 20.0
 class LocalEngine:
     """Starts the host's supervisor when there is work, and again when it has died.
 
-    The server passes the lock on to the supervisor that it starts, so that there is never a
-    moment in which a second one could begin.
+    The server passes the lock on to the supervisor that it starts, so that no second one can start.
     """
 
     name = "local"
@@ -55,17 +61,17 @@ class LocalEngine:
         launch: Callable[[], str] = str,
         temporary: bool = False,
     ) -> None:
-        """`launch` gives what this process stands on, as its tasks name it."""
+        """`launch` returns the id of this process's launch. A `temporary` store ends with this process."""
         self._settings = dataclasses.replace(settings, data_dir=str(data_dir))
         self._data_dir = data_dir
         self._target = target
         self._store = store
         self._launch = launch
         self._temporary = temporary
-        self._hand_in = HandingIn(data_dir, store)
-        self._guard: threading.Thread | None = None
+        self._submit_client = SubmitClient(data_dir, store)
+        self._monitor: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._beginning = threading.Lock()
+        self._spawning = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._superseded: list[subprocess.Popen[bytes]] = []
         self._needed = threading.Event()
@@ -74,7 +80,7 @@ class LocalEngine:
         self._error: EngineError | None = None
 
     def start(self) -> None:
-        """Make sure that a supervisor is there. Raises EngineError, with what it said, when none can be.
+        """Make sure that a supervisor runs. Raises EngineError, with its last words, when none can start.
 
         Raises NotConfined when this machine cannot isolate tools as the settings ask.
         """
@@ -86,54 +92,56 @@ class LocalEngine:
             raise EngineError(engine=self.name, reason=reason)
         require(self._settings)
         with self._starting:
-            if self._guard is None:
-                self._guard = threading.Thread(target=self._stand_guard, name="backburner-guard", daemon=True)
-                self._guard.start()
+            if self._monitor is None:
+                self._monitor = threading.Thread(
+                    target=self._monitor_lock, name="backburner-monitor", daemon=True
+                )
+                self._monitor.start()
         if not self._settled.wait(_START_S):
-            raise self._failure(f"the supervisor does not get ready; see {self._log_file}")
+            raise self._failure(f"the supervisor is not ready after {_START_S:g} s; see {self._log_file}")
         if self._error is not None:
             raise self._error
 
-    def keep(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        return self._hand_in.now(new, queue_cap)
+    def submit(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        return self._submit_client.submit(new, queue_cap)
 
-    async def keep_soon(self, new: NewTask, queue_cap: int | None) -> Submission | None:
-        # The first one has the guard started as well, and that takes a thread.
-        return None if self._guard is None else await self._hand_in.soon(new, queue_cap)
+    async def submit_async(self, new: NewTask, queue_cap: int | None) -> Submission | None:
+        # The first submission starts the monitor, which takes a thread.
+        return None if self._monitor is None else await self._submit_client.submit_async(new, queue_cap)
 
-    def submit(self, task: Task) -> None:
-        if self._guard is None:
+    def notify(self, task: Task) -> None:
+        if self._monitor is None:
             self.start()
         self._needed.set()
 
     def stop(self) -> None:
-        self._hand_in.close()
+        self._submit_client.close()
         if self._stopped.is_set():
             return
         self._stopped.set()
         self._needed.set()
-        if self._guard is None:
+        if self._monitor is None:
             return
         if not self._temporary:
             self._leave_no_work()
-        else:  # its tasks are gone with the store, so its supervisor must go too
-            while self._guard.is_alive():
+        else:  # the tasks go with the store, so the supervisor must end
+            while self._monitor.is_alive():
                 if self._child is not None and self._child.poll() is None:
-                    for number in (signal.SIGTERM, signal.SIGINT):  # a second one means: at once
+                    for number in (signal.SIGTERM, signal.SIGINT):  # the second ends it at once
                         self._child.send_signal(number)
-                self._guard.join(0.5)
+                self._monitor.join(0.5)
             with contextlib.suppress(EngineError):
-                self._part_from_child()
+                self._reap_child()
 
     def restart(self) -> int | None:
-        """Start a new supervisor in the place of the one that is there, which finishes what it has under way.
+        """Start a new supervisor in place of the present one, which finishes its running tasks.
 
-        The new one's pid. None when the other does not give its place up: a person or a service started it,
-        or it does not answer. Raises EngineError, with what the new one said, when it cannot be.
+        Returns the new one's pid; None when the other does not hand over: a person or a service started it,
+        or it does not respond. Raises EngineError, with its last words, when the new one cannot start.
         """
         lock = SupervisorLock(self._data_dir)
         refuse_another_store(lock, self._store)
-        fd = Succession(lock, started_by_itself).take(within_s=_RESTART_S)
+        fd = take_over(lock, is_detached, within_s=_RESTART_S)
         if fd is None:
             return None
         try:
@@ -143,11 +151,11 @@ class LocalEngine:
             os.close(fd)
         return None if self._child is None else self._child.pid
 
-    # -- standing guard
+    # -- monitoring the lock
 
-    def _stand_guard(self) -> None:
-        """Whenever nobody holds the supervisor's lock and there is work, start a supervisor."""
-        wanted, failures = True, 0  # a server that starts will have work soon
+    def _monitor_lock(self) -> None:
+        """Start a supervisor whenever the lock is free and there is work."""
+        wanted, failures = True, 0  # a server that starts expects work soon
         while not self._stopped.is_set():
             try:
                 begun = self._start_if(wanted)
@@ -159,73 +167,74 @@ class LocalEngine:
             self._settled.set()
             if failures:
                 self._stopped.wait(min(0.25 * 2**failures, _LONGEST_PAUSE_S))
-            elif not begun and not self._stopped.is_set():  # `stop` may have rung before the bell was reset
+            elif (
+                not begun and not self._stopped.is_set()
+            ):  # `stop` may have set the event before it was cleared
                 self._needed.wait()
 
     def _start_if(self, wanted: bool) -> bool:
-        """Wait until nobody supervises; then start a supervisor if one is wanted, or if work is left."""
+        """Wait until the lock is free; then start a supervisor if one is wanted, or if work is left."""
         lock = SupervisorLock(self._data_dir)
         refuse_another_store(lock, self._store)
-        older = Succession(lock, lambda found: started_by_itself(found) and is_of_older_version(found))
-        fd = older.take(within_s=_RETIRES_S)
+        fd = _replace_older(lock)
         if fd is None:
             self._settled.set()
-            fd = self._wait_for(lock, older)
-        with self._beginning:
+            fd = self._wait_for(lock)
+        with self._spawning:
             if self._stopped.is_set():
                 os.close(fd)
                 return False
             return self._begin(lock, fd, wanted=wanted)
 
     def _begin(self, lock: SupervisorLock, fd: int, *, wanted: bool = False) -> bool:
-        """Start a supervisor that gets this lock, if one is wanted or work is left; whether it was so."""
+        """Start a supervisor with this lock, if one is wanted or work is left; return whether it was so."""
         own_id = None
         try:
-            own_id = lock.sign(fd, None)  # at once: who leaves and sees work need not come back
-            self._part_from_child()
+            own_id = lock.sign(fd, None)  # at once: a supervisor that exits and sees work relies on it
+            self._reap_child()
             self._needed.clear()
             begin = wanted or work_is_left(self._store, self._settings, held=True)
             if begin and own_id is not None:
                 self._spawn(fd)
             return begin
         finally:
-            with contextlib.suppress(OSError):  # there may be no descriptor left for it
+            with contextlib.suppress(OSError):  # no descriptor may be left for it
                 if own_id is not None:
                     lock.leave(fd, own_id)
             os.close(fd)
 
     def _leave_no_work(self) -> None:
-        """Our last task may have come when the supervisor had just left, and nobody else may be there."""
-        with self._beginning:
-            pass  # a supervisor that is being started needed us until it was ready
+        """Start a supervisor if tasks are left: our last one may have come when it had just exited."""
+        with self._spawning:
+            pass  # a supervisor that is being started needs this process until it is ready
         try:
             lock = SupervisorLock(self._data_dir)
-            fd = unless_another_supervises(lock, _RETIRES_S)
+            fd = take_if_free(lock, _RETIRES_S)
             if fd is not None:
                 self._begin(lock, fd)
         except (OSError, EngineError) as error:
             log.error("%s", error)
 
-    def _wait_for(self, lock: SupervisorLock, older: Succession) -> int:
-        """The lock, when its holder is gone, or has been silent for so long that its runners are.
+    def _wait_for(self, lock: SupervisorLock) -> int:
+        """Take the lock when its holder has ended, or stalled for so long that its runners have ended.
 
-        If it is an older one, it is asked to retire.
+        An older holder is asked to retire.
         """
-        holder = SilentHolder(lock, self._store, self._settings)
+        holder = StalledSupervisor(lock, self._store, self._settings)
         waiting = LockWait(lock)
         try:
             while True:
-                fd = waiting.taken(within_s=holder.look_every_s)
+                fd = waiting.taken(within_s=holder.check_every_s)
                 self._superseded = [child for child in self._superseded if child.poll() is None]
                 if fd is None and not self._stopped.is_set():
-                    fd = holder.take_its_place() or older.take(within_s=_RETIRES_S)
+                    fd = holder.replace() or _replace_older(lock)
                 if fd is not None:
                     return fd
         finally:
             waiting.end()
 
-    def _part_from_child(self) -> None:
-        """The supervisor that we started last is over, or superseded. Raises EngineError when it failed."""
+    def _reap_child(self) -> None:
+        """Reap the supervisor that we started last, unless it hangs. Raises EngineError when it failed."""
         child, self._child = self._child, None
         if child is not None:
             try:
@@ -237,13 +246,13 @@ class LocalEngine:
                     raise self._failure(self._last_words())
 
     def _spawn(self, lock_fd: int) -> None:
-        """Start a supervisor that holds the lock already and belongs to no terminal, session or parent.
+        """Start a detached supervisor that inherits the lock, and wait until it is ready.
 
-        Returns when it is ready. Raises EngineError, with its last words, when it ends before.
+        Raises EngineError, with its last words, when it ends before.
         """
         config = {"settings": self._settings.to_json(), "warm": [(self._target, self._launch())]}
         log_fd = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Not a pipe: the supervisor has all of it even if this process is killed right after the start.
+        # Not a pipe: the supervisor can read all of it even if this process is killed.
         with os.fdopen(log_fd, "ab"), os.fdopen(os.memfd_create("supervisor-config"), "w+") as stdin:
             json.dump(config, stdin)
             stdin.seek(0)
@@ -276,3 +285,64 @@ class LocalEngine:
 
     def _failure(self, reason: str) -> EngineError:
         return EngineError(engine=self.name, reason=reason)
+
+
+def _replace_older(lock: SupervisorLock) -> int | None:
+    """Take the lock if it is free, or if its holder is an older release that a server has started."""
+    return take_over(lock, lambda holder: is_detached(holder) and is_older(holder), within_s=_RETIRES_S)
+
+
+#: A supervisor that starts on a busy machine sends no heartbeat for so long.
+_STARTING_S = 5.0
+
+
+class StalledSupervisor:
+    """Watches the heartbeats of the lock's holder, every `check_every_s`, to replace a stalled one."""
+
+    def __init__(self, lock: SupervisorLock, store: Store, settings: Settings) -> None:
+        self._lock = lock
+        self._store = store
+        self._has_workers = bool(settings.local_workers)
+        self._lost_after_s = max(settings.supervisor.lost_after_s, _STARTING_S)
+        self._seen: Unchanged[str] = Unchanged(SystemClock())
+        self.check_every_s = min(self._lost_after_s / 5, 5.0)
+
+    def replace(self) -> int | None:
+        """Kill a holder that was silent for so long that its runners have ended.
+
+        Returns the descriptor of a new lock when it could not be killed. None while it is alive, and when
+        it was killed, since its lock is free then.
+        """
+        seen = self._lock.seen()
+        _, holder = seen
+        supervisor_id, pid, started = (holder.get(key) for key in ("supervisor_id", "pid", "started"))
+        try:
+            heard = [
+                each.last_heartbeat for each in self._store.workers() if each.supervisor_id == supervisor_id
+            ]
+        except StoreError:
+            self._seen.look({})  # no heartbeat arrives in a store that is away
+            return None
+        silent_ms = self._seen.look({"lock": (seen, heard)})["lock"]
+        if not self._has_workers or not silent_ms:
+            return None
+        if self._is_blocked(pid):
+            self._seen.look({})
+            return None
+        if silent_ms <= self._lost_after_s * 1000:
+            return None
+        self._seen.look({})
+        log.warning("supervisor %s sent no heartbeat for %d s; replacing it", pid, silent_ms / 1000)
+        if isinstance(pid, int) and isinstance(started, int) and linux.end_process(pid, started):
+            return None
+        return self._lock.supersede(seen)
+
+    def _is_blocked(self, supervisor: object) -> bool:
+        """Return whether the store is locked by a process other than the supervisor with this pid."""
+        try:
+            self._store.check_writable()
+        except StoreBusy as busy:
+            return bool(busy.details.get("pid") != supervisor)
+        except StoreError:
+            return False
+        return False

@@ -1,4 +1,4 @@
-"""Adapters: how a server of each framework gets the dialects, and how its own tools run as tasks."""
+"""Adapters for server frameworks: install the dialects, and run the server's tools as tasks."""
 
 from __future__ import annotations
 

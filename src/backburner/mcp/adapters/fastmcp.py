@@ -10,10 +10,10 @@ from mcp.server.lowlevel.server import Server
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from ... import tools
 from ...errors import ConfigError
+from ...tools import spec
 from .. import sdk
-from .tool_round import ROUND, noting_what_is_raised
+from .pipeline import CURRENT_ROUND, recording_exceptions
 
 
 def fits(server: Any) -> bool:
@@ -21,13 +21,13 @@ def fits(server: Any) -> bool:
 
 
 def lowlevel_of(server: Any) -> Server[Any]:
-    """Raises ConfigError for a release that is not known."""
+    """Raises ConfigError for an unsupported release."""
     sdk.check_fastmcp_parts()
     return sdk.server_in_fastmcp(server)
 
 
 def add_middleware(server: Any, low: Server[Any], middleware: Any) -> None:
-    # Outermost: FastMCP's own middleware makes typed models of results, which would lose our keys.
+    # Outermost: FastMCP's own middleware makes typed results, which would drop our keys.
     low.middleware.insert(0, middleware)
     server.add_middleware(_noting_what_tools_come_to())
     _stand_in_for_its_tasks(server)
@@ -38,13 +38,13 @@ async def registered(server: Any) -> frozenset[str]:
 
 
 async def is_async(server: Any, name: str) -> bool:
-    """Of a tool without a function of its own, such as one of a proxy, it is `run` that waits."""
+    """Return whether the tool's function is async; a tool without a function is by its `run`."""
     function = await sdk.function_in_fastmcp(server, name)
-    return function is not None and tools.is_async(function)
+    return function is not None and spec.is_async(function)
 
 
 async def marked_slow(server: Any) -> dict[str, dict[str, Any]]:
-    """The tools with `task=True` or a TaskConfig, those of mounted servers too."""
+    """Return the tools with `task=True` or a TaskConfig, also of mounted servers."""
     from fastmcp.tools import Tool
 
     found = [component for component in await server.get_tasks() if isinstance(component, Tool)]
@@ -52,9 +52,9 @@ async def marked_slow(server: Any) -> dict[str, dict[str, Any]]:
 
 
 def _stand_in_for_its_tasks(server: Any) -> None:
-    """FastMCP starts no server with tools for tasks and nobody to run them; here Backburner does.
+    """Register Backburner as FastMCP's task extension, without which such a server does not start.
 
-    Raises ConfigError when somebody else does already: each would answer for the tasks of the other.
+    Raises ConfigError when another extension is registered: both would answer `tasks/get`.
     """
     from fastmcp.server.extensions import ServerExtension
     from fastmcp.utilities.tasks import TASKS_EXTENSION_ID, TaskConfig
@@ -64,7 +64,7 @@ def _stand_in_for_its_tasks(server: Any) -> None:
 
     class AnyFunction(TaskConfig):
         def validate_function(self, fn: Any, name: str) -> None:
-            """A runner takes sync functions, too."""
+            """Accept sync functions, which runners support."""
 
     try:
         server.add_extension(RunByBackburner())
@@ -89,14 +89,11 @@ def _noting_what_tools_come_to() -> Any:
     from fastmcp.server.middleware import Middleware
 
     class NoteWhatToolsComeTo(Middleware):
-        """FastMCP turns what a tool raises into a result, and input that is required into an MCPError.
-
-        In a runner the task is to have both whole.
-        """
+        """Records exceptions and required input, which FastMCP converts to results and MCPErrors."""
 
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-            result = await noting_what_is_raised(call_next(context))
-            under_way, required = ROUND.get(), getattr(result, "input_required", None)
+            result = await recording_exceptions(call_next(context))
+            under_way, required = CURRENT_ROUND.get(), getattr(result, "input_required", None)
             if under_way is not None:
                 under_way.required = required
             return result
@@ -110,7 +107,7 @@ def http_app(server: Any, path: str, **options: Any) -> ASGIApp:
 
 
 def extend_http_apps(server: Any, add: Callable[[Starlette, bool], None]) -> None:
-    """Have `add` extend the HTTP apps that the server makes itself, as for `fastmcp run --transport http`."""
+    """Let `add` extend the HTTP apps that the server makes, as for `fastmcp run --transport http`."""
 
     def extended(*arguments: Any, **options: Any) -> Starlette:
         made: Starlette = type(server).http_app(server, *arguments, **options)
@@ -121,7 +118,7 @@ def extend_http_apps(server: Any, add: Callable[[Starlette, bool], None]) -> Non
 
 
 def session_manager(server: Any) -> None:
-    """FastMCP makes it when its lifespan begins, so its requests are answered as the SDK does."""
+    """Return None: FastMCP creates it with its lifespan."""
 
 
 async def run_stdio(server: Any) -> None:
@@ -129,8 +126,8 @@ async def run_stdio(server: Any) -> None:
 
 
 @asynccontextmanager
-async def living(server: Any) -> AsyncIterator[None]:
-    """What FastMCP itself does around a run over stdio: it takes no streams of others."""
+async def lifespan(server: Any) -> AsyncIterator[None]:
+    """Enter what FastMCP itself enters around a run over stdio."""
     from fastmcp.server.context import reset_transport, set_transport
 
     token = set_transport("stdio")

@@ -1,4 +1,4 @@
-"""The lowlevel `Server` of the official SDK: all by its public names."""
+"""The lowlevel `Server` of the official SDK, through its public API."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ def add_middleware(server: Server[Any], low: Server[Any], middleware: Any) -> No
 
 
 async def registered(server: Server[Any]) -> frozenset[str]:
-    """The tools that code has registered: none, for there is nothing to register them with."""
+    """Return no names: a lowlevel server has no registry."""
     return frozenset()
 
 
 async def is_async(server: Server[Any], name: str) -> bool:
-    """Whether the tool is an `async def`: it is, for its handler is one."""
+    """Return True: its handler is async."""
     return True
 
 
 async def marked_slow(server: Server[Any]) -> dict[str, dict[str, Any]]:
-    """The tools that the framework has a word for that says that they are slow: none."""
+    """Return nothing: the framework cannot mark tools as slow."""
     return {}
 
 
 def http_app(server: Server[Any], path: str, **options: Any) -> ASGIApp:
-    """The server over Streamable HTTP, without checks of its own: `serving.http` makes them all."""
+    """Return the Streamable HTTP app without its own security checks, which `transport.http` makes."""
     return server.streamable_http_app(streamable_http_path=path, transport_security=no_security(), **options)
 
 
 def extend_http_apps(server: Server[Any], add: Callable[[Starlette, bool], None]) -> None:
-    """Do nothing: the app's author makes the HTTP app of such a server, and can serve `bb.http_app()`."""
+    """Do nothing: the author makes the HTTP app, and can serve `bb.http_app()`."""
 
 
 def session_manager(server: Server[Any]) -> StreamableHTTPSessionManager | None:
-    """What serves the app of `http_app`; None where that is made no sooner than it is served."""
+    """Return the session manager of `http_app`; None if it is created later."""
     return server.session_manager
 
 
@@ -61,11 +61,11 @@ def no_security() -> Any:
 
 
 async def run_stdio(server: Server[Any]) -> None:
-    """Serve over stdio, a message on each line, until the client goes."""
+    """Serve over stdio, one message per line, until the client disconnects."""
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())
 
 
-def living(server: Server[Any]) -> AbstractAsyncContextManager[None]:
-    """What must be entered around a run of the server's lowlevel part: nothing here."""
+def lifespan(server: Server[Any]) -> AbstractAsyncContextManager[None]:
+    """Return nothing to enter around a run of the lowlevel server."""
     return nullcontext()

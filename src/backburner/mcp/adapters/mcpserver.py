@@ -14,22 +14,9 @@ from starlette.types import ASGIApp
 
 from .. import sdk
 from . import lowlevel
-from .lowlevel import living, marked_slow, no_security
-from .tool_round import noting_what_is_raised
+from .pipeline import recording_exceptions
 
-__all__ = [
-    "add_middleware",
-    "extend_http_apps",
-    "fits",
-    "http_app",
-    "is_async",
-    "living",
-    "lowlevel_of",
-    "marked_slow",
-    "registered",
-    "run_stdio",
-    "session_manager",
-]
+lifespan, marked_slow = lowlevel.lifespan, lowlevel.marked_slow
 
 
 def fits(server: Any) -> bool:
@@ -45,7 +32,7 @@ def add_middleware(server: MCPServer[Any], low: Server[Any], middleware: Any) ->
     call_tool = server.call_tool
 
     async def call_and_note(*arguments: Any, **options: Any) -> Any:
-        return await noting_what_is_raised(call_tool(*arguments, **options))
+        return await recording_exceptions(call_tool(*arguments, **options))
 
     server.call_tool = call_and_note  # type: ignore[method-assign]
 
@@ -60,11 +47,11 @@ async def is_async(server: MCPServer[Any], name: str) -> bool:
 
 def http_app(server: MCPServer[Any], path: str, **options: Any) -> ASGIApp:
     make = partial(type(server).streamable_http_app, server)
-    return make(streamable_http_path=path, transport_security=no_security(), **options)
+    return make(streamable_http_path=path, transport_security=lowlevel.no_security(), **options)
 
 
 def extend_http_apps(server: MCPServer[Any], add: Callable[[Starlette, bool], None]) -> None:
-    """Have `add` extend the HTTP apps that the server makes itself, as for `mcp run -t streamable-http`."""
+    """Let `add` extend the HTTP apps that the server makes, as for `mcp run -t streamable-http`."""
 
     def extended(**options: Any) -> Starlette:
         made = type(server).streamable_http_app(server, **options)

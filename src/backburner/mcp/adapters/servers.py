@@ -1,7 +1,4 @@
-"""Installing the middleware on a server, whatever framework it is of.
-
-Every framework has a lowlevel `Server` of the official SDK inside; all the rest is done there.
-"""
+"""Installs the middleware on a server of any supported framework, and lists its tools."""
 
 from __future__ import annotations
 
@@ -13,20 +10,27 @@ from functools import partial
 from logging import LogRecord
 from typing import Any
 
+import anyio
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
+from mcp.server.runner import serve_one
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
-from mcp.shared.exceptions import MCPError
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.message import MessageMetadata
+from mcp.shared.transport_context import TransportContext
 from mcp_types.jsonrpc import INVALID_PARAMS
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from ...app import Backburner
 from ...errors import ConfigError
-from ...target import refuse_to_serve_while_loading
+from ...tools.targets import refuse_to_serve_while_loading
 from ...version import VERSION
 from ..dialects.tasks_2026.wire import EXTENSION
 from ..middleware import IN_RUNNER, TaskMiddleware
 from ..sdk import check_server_parts
-from ..slow_tools import OwnTools, Slow, SlowTools
+from ..tools import ServerTools, Slow, SlowTools
 from . import fastmcp, lowlevel, mcpserver
 from .pipeline import Pipeline
 
@@ -34,7 +38,7 @@ _FRAMEWORKS = (lowlevel, mcpserver, fastmcp)
 
 
 def framework_of(server: Any) -> Any:
-    """The adapter module for a server. Raises ConfigError for what is no server that we know."""
+    """Return the adapter module for a server. Raises ConfigError for other objects."""
     for framework in _FRAMEWORKS:
         if framework.fits(server):
             return framework
@@ -43,17 +47,17 @@ def framework_of(server: Any) -> Any:
 
 
 def new_server(app: Backburner) -> Server[Any]:
-    """A server that offers the app's tools and nothing else."""
+    """Return a server that offers only the app's tools."""
     server: Server[Any] = Server(app.name, version=VERSION)
     install(app, server)
     return server
 
 
 def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
-    """Make a server serve tasks. Its other tools, and all else it does, stay as they are.
+    """Make a server serve tasks; its fast tools and other features stay unchanged.
 
-    Raises ConfigError, also for a release of its framework that lacks something that is needed, and NoTarget
-    for an app that the processes that run its tasks would not find.
+    Raises ConfigError, also for an unsupported framework release, and NoTarget for an app that runners cannot
+    import.
     """
     check_server_parts()
     framework = framework_of(server)
@@ -63,15 +67,15 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
         raise ConfigError(setting="server", reason=reason)
     app.check_target()
     pipeline = Pipeline(low)
-    app.tools.lifespan = pipeline.living
+    app.tools.lifespan = pipeline.lifespan
     app.tools.is_private_record = _is_of_framework
-    own_tools = OwnTools(
+    added_tools = ServerTools(
         pipeline.tool,
         partial(framework.registered, server),
         partial(framework.marked_slow, server),
         partial(framework.is_async, server),
     )
-    slow_tools = SlowTools(app, own_tools, slow)
+    slow_tools = SlowTools(app, added_tools, slow)
     middleware = TaskMiddleware(app, slow_tools, lambda: low.server_info_stamp)
     framework.add_middleware(server, low, middleware)
     low.extensions[EXTENSION] = {}
@@ -85,7 +89,7 @@ def install(app: Backburner, server: Any, slow: Slow = ()) -> None:
 
 
 def _is_of_framework(record: LogRecord) -> bool:
-    """Whether the code of a server framework wrote a log record: what it logs it does not tell clients."""
+    """Return whether framework code wrote a log record: it does not send these to clients."""
     packages = (sys.modules.get(name) for name in ("mcp", "fastmcp"))
     folders = (folder for package in packages if package is not None for folder in package.__path__)
     return any(record.pathname.startswith(f"{folder}{os.sep}") for folder in folders)
@@ -95,7 +99,7 @@ _Lifespan = Callable[[Server[Any]], AbstractAsyncContextManager[Any]]
 
 
 def _resuming(app: Backburner, slow_tools: SlowTools, lifespan: _Lifespan) -> _Lifespan:
-    """The same lifespan; when it begins, what waits in the store is taken up. Every transport enters it."""
+    """Wrap a lifespan to resume waiting tasks when it begins."""
 
     @asynccontextmanager
     async def resume_and_live(server: Server[Any]) -> AsyncIterator[Any]:
@@ -112,7 +116,7 @@ def _resuming(app: Backburner, slow_tools: SlowTools, lifespan: _Lifespan) -> _L
 
 
 def _fill_in(low: Server[Any]) -> None:
-    """Bind what the server does not offer itself and the dialects add to: lists, resources, listening."""
+    """Add handlers for methods that dialects extend and the server lacks."""
 
     async def no_tools(ctx: Any, params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[])
@@ -147,14 +151,52 @@ def _fill_in(low: Server[Any]) -> None:
 
 
 def _look_up_schemas(low: Server[Any], middleware: TaskMiddleware, slow_tools: SlowTools) -> None:
-    """Without this the SDK lists all tools before each call over HTTP at 2026-07-28."""
-    before = getattr(low, "get_tool_input_schema", None)  # the oldest SDK asks nobody
+    """Provide input schemas, or else the SDK lists all tools before each 2026-07-28 call over HTTP."""
+    before = getattr(low, "get_tool_input_schema", None)  # missing in older SDKs
 
     def look_up(name: str) -> Mapping[str, Any] | None:
-        own = middleware.own_tools.get(name)
+        own = middleware.added_tools.get(name)
         if own is not None:
             return own.input_schema
         found = None if before is None else before(name)
         return slow_tools.input_schema(name) if found is None else found
 
     low.get_tool_input_schema = look_up
+
+
+_LOOKER = {"name": "backburner", "version": "1"}
+
+
+async def discover_tools(app: Backburner) -> None:
+    """List the server's tools, so that slow ones are known. Raises what the server raises."""
+    low = framework_of(app.server).lowlevel_of(app.server)
+    nobody = _Nobody()
+    params: dict[str, Any] | None = {}
+    while params is not None:
+        connection = Connection.from_envelope(LATEST_HANDSHAKE_VERSION, _LOOKER, {}, outbound=nobody)
+        page = await serve_one(low, nobody, "tools/list", params, connection=connection, lifespan_state=None)
+        params = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
+
+
+class _Nobody:
+    """The SDK's DispatchContext without a client."""
+
+    def __init__(self) -> None:
+        self.transport = TransportContext(kind="backburner", can_send_request=False)
+        self.can_send_request = False
+        self.request_id: str | int | None = 1
+        self.message_metadata: MessageMetadata = None
+        self.cancel_requested = anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        raise NoBackChannelError(method)
+
+    async def notify(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> None: ...
+
+    async def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None: ...

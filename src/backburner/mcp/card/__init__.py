@@ -1,1 +1,1 @@
-"""The task card: a page in the chat that shows a task while it runs, by MCP Apps (docs/card.md)."""
+"""The task card: a page in the chat that shows a task while it runs, by MCP Apps."""

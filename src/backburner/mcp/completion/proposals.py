@@ -1,7 +1,6 @@
-"""Completion: what could stand for an argument, from its schema, the caller's history and the author.
+"""Completion values for an argument, from its schema, the caller's history and the author.
 
-Everything here is a pure function of what it is given. Values are texts, as people type them: a
-string stands for itself, and every other value for its JSON.
+All functions are pure. Values are text: a string stands for itself, other values for their JSON.
 """
 
 from __future__ import annotations
@@ -13,27 +12,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.schema import within_bounds
 from ...errors import CompletionFailed, ReferenceNotFound
-from ...schema_check import within_bounds
-from .references import has_reference, is_reference, resolve_argument_reference, resolve_context
-from .schema_document import SchemaDocument
-from .schema_values import SchemaValues, as_json, listed
+from .values import (
+    SchemaDocument,
+    SchemaValues,
+    as_json,
+    has_reference,
+    is_reference,
+    listed,
+    resolve_argument_reference,
+    resolve_context,
+)
 
 #: The protocol's own limit.
 MOST_VALUES = 100
-#: How much of its thread's time a completion may take: somebody waits for it, typing.
+#: CPU time limit of a completion: a user is typing.
 _MOST_S = 1.0
-#: Parts of a schema that are looked through for a property.
+#: Most subschemas searched for a property.
 _MOST_PARTS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What is to be completed.
+    """A request for completion.
 
-    `partial_argument` is what has been typed. `argument` names the property that it belongs to, and
-    None means the schema as a whole. `history` has the caller's own earlier values of it, the latest
-    first; `suggested` what the author offers.
+    `partial_argument` is the typed text, `argument` its property, or None for the whole schema. `history` has
+    the caller's earlier values, latest first; `suggested` those of the author.
     """
 
     partial_argument: str = ""
@@ -46,7 +51,7 @@ class CompletionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """At most 100 values. `total` counts all that would fit, as far as they were looked at."""
+    """At most 100 values; `total` counts all candidates."""
 
     values: tuple[str, ...]
     total: int
@@ -60,11 +65,11 @@ class Completion:
 
 
 def complete(tool_name: str, request: CompletionRequest | Mapping[str, Any], schema: Any) -> Completion:
-    """What could stand there, the best first. Each value that is proposed is valid against its schema.
+    """Return valid completions, best first.
 
-    The caller's own earlier values come before the author's suggestions, and these before what the
-    schema offers. A reference that was typed stands for what it leads to. A request may be a dict of
-    its fields. Raises CompletionFailed, naming the tool, when `schema` is not valid as far as it is needed.
+    The caller's earlier values come before the author's suggestions, and these before the schema's. A typed
+    reference stands for its target. A request may be a dict of its fields. Raises CompletionFailed, naming
+    the tool, for an invalid schema.
     """
     asked = request if isinstance(request, CompletionRequest) else CompletionRequest(**request)
     try:
@@ -77,7 +82,7 @@ def complete(tool_name: str, request: CompletionRequest | Mapping[str, Any], sch
 def generate_completions_from_schema(
     schema: Any, partial_argument: str = "", context: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """What a schema offers for what has been typed. Raises CompletionFailed."""
+    """Return a schema's values for the typed text. Raises CompletionFailed."""
     request = CompletionRequest(partial_argument, context=context or {})
     return list(complete("schema", request, schema).values)
 
@@ -90,10 +95,10 @@ def _complete(request: CompletionRequest, schema: Any) -> Completion:
     part = schema if request.argument is None else property_schema(document, schema, request.argument)
     found = SchemaValues(document, partial, request.arguments, context).find(part)
     proposals = _Proposals(document, part, found.choices)
-    if not found.choices:  # a schema that lists its values has no others
+    if not found.choices:
         typed = [partial] if partial != request.partial_argument else []
         named = _under_its_name(request.argument, context)
-        told = [*request.history, *request.suggested, *named]  # in which a reference leads to nothing
+        told = [*request.history, *request.suggested, *named]
         proposals.offer([*(value for value in told if not has_reference(value)), *typed, *found.values])
     taken = request.arguments if request.argument is None else {}
     proposals.offer_parts(name for name in found.parts if as_text(name) not in taken)
@@ -103,9 +108,9 @@ def _complete(request: CompletionRequest, schema: Any) -> Completion:
 
 
 def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
-    """The schema of one property, also when it stands in a branch. Unknown ones may be anything."""
+    """Return the schema of one property, also inside a branch; unknown ones allow anything."""
     parts, seen, others = [schema], 0, True
-    while parts and seen < _MOST_PARTS:  # a schema may refer to itself, in many places
+    while parts and seen < _MOST_PARTS:  # a schema may be recursive
         part, seen = document.resolve(parts.pop(0)), seen + 1
         document.check(part)
         if not isinstance(part, Mapping):
@@ -121,10 +126,10 @@ def property_schema(document: SchemaDocument, schema: Any, name: str) -> Any:
 
 
 def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any) -> str | None:
-    """Which property a bare text belongs to, when the request does not say; None for the object itself.
+    """Return the property that a bare text belongs to; None for the object itself.
 
-    It is the argument that has the text as its value; or else, unless the text could be a name, the
-    first free property that lists a value which begins with it.
+    It is the argument with that value; or else, unless the text may be a name, the first free property that
+    lists a value beginning with it.
     """
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or not partial:
@@ -146,10 +151,10 @@ def argument_to_complete(partial: str, arguments: Mapping[str, Any], schema: Any
 def filter_completions(
     completions: Iterable[str], partial_argument: str, history: Sequence[str] = (), *, closed: bool = False
 ) -> list[str]:
-    """The texts that fit what has been typed: those that begin with it, then those that contain it.
+    """Return the texts that begin with, or then contain, the typed text.
 
-    Within these, what the caller used most comes first, then the given order. When one of a
-    `closed` list is typed in full, all others follow it: there is nothing left to narrow down.
+    Within these the most used come first, then the given order. If a value of a `closed` list is typed in
+    full, all others follow it.
     """
     typed = partial_argument.casefold()
     used = Counter(history)
@@ -169,7 +174,7 @@ def as_text(value: Any) -> str:
 
 
 class _Proposals:
-    """The proposed texts, in order, and the values that those stand for which are still to be checked."""
+    """Proposed texts in order, and the values that are still to be validated."""
 
     def __init__(self, document: SchemaDocument, schema: Any, choices: Iterable[Any]) -> None:
         self._document = document
@@ -178,7 +183,7 @@ class _Proposals:
         self.texts: dict[str, None] = {as_text(choice): None for choice in choices}
 
     def offer(self, values: Iterable[Any]) -> None:
-        """Add values that are still to be checked."""
+        """Add values to be validated."""
         for value in values:
             text = as_text(value)
             if text not in self.texts:
@@ -188,13 +193,13 @@ class _Proposals:
                 self._unchecked[text].append(value)
 
     def offer_parts(self, parts: Iterable[Any]) -> None:
-        """Add names and items, which were checked where they were found."""
+        """Add names and items, which are valid already."""
         for part in parts:
             self.texts[as_text(part)] = None
             self._unchecked.pop(as_text(part), None)
 
     def checked(self, ranked: Sequence[str]) -> Completion:
-        """The first valid ones. The rest are counted and not looked at."""
+        """Return the first valid texts; the rest are only counted."""
         good: list[str] = []
         refused = 0
         for text in ranked:
@@ -214,7 +219,7 @@ class _Proposals:
 
 
 def _readings(text: str) -> list[Any]:
-    """What a text could stand for: itself, or the JSON value that it is."""
+    """Return the values that a text may stand for: itself, or its JSON."""
     try:
         return [text, json.loads(text)]
     except ValueError:
@@ -222,7 +227,7 @@ def _readings(text: str) -> list[Any]:
 
 
 def _under_its_name(argument: str | None, context: Mapping[str, Any]) -> list[Any]:
-    """What the context has under the argument's own name."""
+    """Return the context's values under the argument's name."""
     if argument is None or argument not in context:
         return []
     value = context[argument]

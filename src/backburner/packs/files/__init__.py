@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backburner.app import Backburner
-
+from ...app import Backburner
 from .monitor import wksm_monitor_sync
 from .transform import estimate_batch, wksm_transform_batch
 from .tree import estimate_files
@@ -25,8 +24,8 @@ __all__ = [
 
 
 def add_to(app: Backburner) -> None:
-    """Add the tools of this pack to an app. The slow ones answer with a handle at once."""
-    # As measured: a sync reads each file and keeps a row for it, an index parses each.
+    """Add the tools of this pack to an app. Slow tools return a handle at once."""
+    # Measured: a sync reads each file and writes a row for it, an index parses each.
     synced, indexed = estimate_files(20, 500e6), estimate_files(60, 3e6, ".md")
     slow: dict[str, Any] = {"answer": "handle", "idempotent": True}
     app.tool(title="Sync", estimate=synced, **slow)(wksm_monitor_sync)

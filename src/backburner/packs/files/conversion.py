@@ -1,8 +1,7 @@
 """Convert one document between Markdown, HTML, CSV, JSON and text.
 
-Run as a program (`python -m backburner.packs.files.conversion`) it converts what it is told to,
-one JSON line for each file, in a process of its own: a document that crashes, hangs or eats memory
-takes nothing else with it.
+As a program (`python -m backburner.packs.files.conversion`) it reads one JSON line for each file. A document
+that crashes, hangs or uses too much memory affects only this process.
 """
 
 from __future__ import annotations
@@ -20,13 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .tree import in_words
+from .tree import describe
 
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
     from markdown_it import MarkdownIt
 
-#: Formats by the endings of their files; the first ending of a format is the one that is written.
+
+#: Formats by file suffix; the first suffix of a format is the one for new files.
 SUFFIXES = {
     ".md": "markdown",
     ".markdown": "markdown",
@@ -45,18 +45,12 @@ Rows = list[list[str]]
 
 
 def convert(source: str, from_format: str, to_format: str) -> str:
-    """The document in another format. Raises ValueError when it has nothing of that kind in it.
-
-    What is written as a table is read as rows; everything else goes by way of HTML.
-    """
+    """Return a document in another format: tables through rows, all else through HTML. Raises ValueError."""
     if from_format == to_format:
         return source
     if to_format in _WRITE_ROWS:
         return _WRITE_ROWS[to_format](_READ_ROWS[from_format](source))
     return _WRITE_HTML[to_format](_READ_HTML[from_format](source))
-
-
-# -- documents
 
 
 def _markdown_to_html(source: str) -> str:
@@ -96,8 +90,8 @@ def _body(source: str) -> BeautifulSoup:
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(source, "html.parser")
-    for unseen in soup(["script", "style", "head", "template"]):
-        unseen.decompose()
+    for hidden in soup(["script", "style", "head", "template"]):
+        hidden.decompose()
     return soup
 
 
@@ -105,9 +99,6 @@ def _html_page(body: str) -> str:
     if "<html" in body[:1000].lower():
         return body
     return f'<!doctype html>\n<html>\n<head><meta charset="utf-8"></head>\n<body>\n{body}\n</body>\n</html>\n'
-
-
-# -- tables
 
 
 def _read_csv(source: str) -> Rows:
@@ -174,10 +165,6 @@ def _table(rows: Rows) -> str:
     return f"<table>\n<thead>\n{line(first, 'th')}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def _csv_to_html(source: str) -> str:
-    return _table(_read_csv(source))
-
-
 def _json_to_html(source: str) -> str:
     data = json.loads(source)
     if _is_table(data):
@@ -193,7 +180,7 @@ _READ_HTML: dict[str, Callable[[str], str]] = {
     "markdown": _markdown_to_html,
     "html": str,
     "text": _text_to_html,
-    "csv": _csv_to_html,
+    "csv": lambda source: _table(_read_csv(source)),
     "json": _json_to_html,
 }
 _WRITE_HTML: dict[str, Callable[[str], str]] = {
@@ -211,13 +198,10 @@ _READ_ROWS: dict[str, Callable[[str], Rows]] = {
 _WRITE_ROWS: dict[str, Callable[[Rows], str]] = {"csv": _write_csv, "json": _write_json}
 
 
-# -- files
-
-
 def convert_file(source: Path, target: Path, to_format: str, overwrite: bool) -> str:
-    """Convert a file and say what came of it: `written`, `unchanged`. Raises OSError and ValueError.
+    """Convert a file atomically, and return `written` or `unchanged`.
 
-    The target appears whole or not at all. One that is there and differs is kept, unless `overwrite`.
+    Raises OSError, and ValueError for a different target without `overwrite`.
     """
     if not source.is_file():
         raise FileNotFoundError(source) if not source.exists() else ValueError("not a plain file")
@@ -248,7 +232,7 @@ def main() -> None:
             source, target = (Path(os.fsdecode(bytes.fromhex(order[key]))) for key in ("source", "target"))
             answer = {"done": convert_file(source, target, order["to"], order["overwrite"])}
         except Exception as error:
-            answer = {"error": in_words(error)}
+            answer = {"error": describe(error)}
         print(json.dumps(answer), flush=True)
 
 

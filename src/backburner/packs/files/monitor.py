@@ -1,4 +1,4 @@
-"""wksm_monitor_sync: keep a database of a folder tree, and say what changed since the last time."""
+"""wksm_monitor_sync: a database of a folder tree, and its changes since the last sync."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from backburner.context import TaskContext
-
+from ...tools.context import TaskContext
 from .tree import Database, Problems, database_path, existing, open_database, shown
 
 _SCHEMA = """
@@ -26,14 +25,14 @@ CREATE TABLE IF NOT EXISTS syncs (
     sync INTEGER PRIMARY KEY, task_id TEXT NOT NULL UNIQUE, root BLOB NOT NULL,
     started_at REAL NOT NULL, finished_at REAL
 );
--- The fingerprint of a folder covers the names, sizes, times and inodes of its files: while it is
--- the same, no file of the folder is looked at. It is null when the next sync must look.
+-- The fingerprint of a folder covers the names, sizes, times and inodes of its files. A folder with the same
+-- fingerprint is skipped; null forces the next sync to compare it.
 CREATE TABLE IF NOT EXISTS folders (folder INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, fingerprint BLOB);
 CREATE TABLE IF NOT EXISTS files (
     folder INTEGER NOT NULL, name BLOB NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
     inode INTEGER NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (folder, name)
 ) WITHOUT ROWID;
--- What the latest sync found: added, changed, removed, or renamed from `was`.
+-- Changes in the latest sync: added, changed, removed, or renamed from `was`.
 CREATE TABLE IF NOT EXISTS changes (change TEXT NOT NULL, path BLOB NOT NULL, was BLOB);
 CREATE VIEW IF NOT EXISTS paths AS
     SELECT CAST(folders.path AS TEXT) || CAST(name AS TEXT) AS path, size, mtime_ns, hash
@@ -46,7 +45,9 @@ _WHOLE_UP_TO = 256 << 20
 _SAMPLES = 16
 _PART = "part:"
 _SIGNED_64 = (1 << 63) - 1
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # what became a pipe or a link cannot harm
+_OPEN = (
+    os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+)  # safe for what has become a pipe or a link
 _KINDS = {
     stat.S_IFSOCK: "a socket",
     stat.S_IFIFO: "a named pipe",
@@ -55,12 +56,12 @@ _KINDS = {
 }
 
 
-#: A file as a folder's listing shows it: name, size, mtime_ns, inode. A plain tuple, for there are many.
+#: A file in a listing: name, size, mtime_ns, inode. A plain tuple, for speed.
 Seen = tuple[bytes, int, int, int]
 
 
 class Known(NamedTuple):
-    """A file as the last sync left it."""
+    """A file of the last sync."""
 
     folder: int
     path: bytes
@@ -70,16 +71,16 @@ class Known(NamedTuple):
 
 def wksm_monitor_sync(
     path: Annotated[str, Field(description="The folder to sync, or a single file")],
-    recursive: Annotated[bool, Field(description="With all folders below it")] = True,
+    recursive: Annotated[bool, Field(description="Include all folders below")] = True,
     database: Database = None,
     *,
     ctx: TaskContext,
 ) -> dict[str, Any]:
     """Sync a folder tree into its monitor database: what was added, changed, removed or renamed.
 
-    A single file is synced into the database of its folder; the other files there stay as they were.
-    Unchanged files are not read again. Symbolic links are not followed. The database is in the user's
-    state folder, or where `database` says. A sync that was interrupted goes on where it was.
+    A single file is synced into the database of its folder without the other files. Unchanged files are not
+    read again. Symbolic links are not followed. The database is in the user's state folder, or in `database`.
+    An interrupted sync resumes.
     """
     began = time.perf_counter()
     found = existing(path)
@@ -96,7 +97,7 @@ def wksm_monitor_sync(
 
 
 class _Gone:
-    """Files that are not where they were: each may turn up once more under another name."""
+    """Files that are missing; each may be found once under another name."""
 
     def __init__(self, files: list[Known]) -> None:
         self._files = {file.path: file for file in files}
@@ -104,11 +105,11 @@ class _Gone:
         self._by_content = {(file.seen[1], file.hash): file for file in files if file.seen[1]}
 
     def moved_to(self, seen: Seen) -> Known | None:
-        """The file that this one was, by its inode, time and size; it need not be read again."""
+        """Return the missing file with the same inode, time and size; it need not be read again."""
         return self._take(self._by_identity.get(seen[1:]))
 
     def copied_to(self, seen: Seen, digest: str) -> Known | None:
-        """The file that this one was, by its content. Empty files are all alike, so they do not count."""
+        """Return the missing file with the same content; empty files do not count."""
         return self._take(self._by_content.get((seen[1], digest)))
 
     def _take(self, file: Known | None) -> Known | None:
@@ -120,13 +121,13 @@ class _Gone:
 
 @dataclass
 class _Sync:
-    """One sync. Its findings are in the database as soon as they are known, so a new attempt goes on."""
+    """One sync. Findings are committed in batches, so a retry resumes."""
 
     database: sqlite3.Connection
     root: bytes
     recursive: bool
     ctx: TaskContext
-    only: bytes | None = None  # the one file to look at
+    only: bytes | None = None  # the single file to sync
     problems: Problems = field(default_factory=Problems)
     processed: int = 0
     hashed_in_part: int = 0
@@ -141,7 +142,7 @@ class _Sync:
         self._gone: list[Known] = []
         self._fingerprints: dict[bytes, bytes] = {}
         self._incomplete: set[bytes] = set()
-        self._hidden: list[bytes] = []  # beginnings of paths that nobody could look at
+        self._hidden: list[bytes] = []  # prefixes of unreadable paths
         self._begin()
 
     def _begin(self) -> None:
@@ -156,14 +157,12 @@ class _Sync:
         for folder, listing in self._walk():
             unseen.discard(folder)
             self._compare(folder, listing)
-        self._miss(unseen)
-        self._look_at_pending()
+        self._add_missing(unseen)
+        self._sync_pending()
         self._finish()
 
-    # -- what is there
-
     def _walk(self) -> Iterator[tuple[bytes, list[Seen]]]:
-        """Each folder (as a path below the root that ends with a slash, or is empty) and its plain files."""
+        """Yield each folder, as a path below the root with a trailing slash or empty, and its files."""
         waiting = [b""]
         while waiting:
             self.ctx.raise_if_cancelled()
@@ -188,7 +187,7 @@ class _Sync:
         listing: list[Seen],
         waiting: list[bytes],
     ) -> None:
-        """Put plain files into `listing` and folders into `waiting`; the rest is skipped."""
+        """Add files to `listing` and folders to `waiting`, and skip the rest."""
         for entry in entries:
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -199,8 +198,7 @@ class _Sync:
                 continue
             kind = stat.S_IFMT(status.st_mode)
             if kind == stat.S_IFREG:
-                inode = status.st_ino & _SIGNED_64
-                listing.append((entry.name, status.st_size, status.st_mtime_ns, inode))
+                listing.append((entry.name, *_identity(status)))
             elif kind != stat.S_IFDIR:
                 reason = (
                     _about_link(entry.path) if kind == stat.S_IFLNK else _KINDS.get(kind, "no plain file")
@@ -216,8 +214,6 @@ class _Sync:
     def _give_up(self, folder: bytes, name: bytes, reason: str | Exception) -> None:
         self.problems.add(folder + name, reason)
         self._incomplete.add(folder)
-
-    # -- what is new
 
     def _compare(self, folder: bytes, listing: list[Seen]) -> None:
         number, fingerprint = self._known.get(folder, (None, None))
@@ -239,14 +235,14 @@ class _Sync:
         )
         return (Known(number, folder + row[0], row[:4], row[4]) for row in rows)
 
-    def _miss(self, unseen: set[bytes]) -> None:
-        """Note what is gone with its folder, and leave out what could not, or was not to, be looked at."""
+    def _add_missing(self, unseen: set[bytes]) -> None:
+        """Add the files of missing folders, and drop those in unreadable or excluded folders."""
         for folder in unseen if self.recursive else ():
             self._gone += self._files(self._known[folder][0], folder)
         hidden = tuple(self._hidden)
         self._gone = [file for file in self._gone if not file.path.startswith(hidden)]
 
-    def _look_at_pending(self) -> None:
+    def _sync_pending(self) -> None:
         gone = _Gone(self._gone)
         total = len(self._pending)
         for start in range(0, total, _BATCH):
@@ -288,12 +284,12 @@ class _Sync:
         return known[0]
 
     def _hash(self, folder: bytes, seen: Seen) -> tuple[str, Seen]:
-        """The file's hash, and what it is now. The time is taken before reading, so no change is missed."""
+        """Return the hash and the stat of a file, taken before reading so that no change is missed."""
         fd = os.open(self._root + folder + seen[0], _OPEN)
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "became something else than a plain file")
+                raise OSError(errno.EINVAL, "is no longer a plain file")
             size, *_ = identity = _identity(status)
             now = (seen[0], *identity)
             if size > _WHOLE_UP_TO:
@@ -330,8 +326,6 @@ class _Sync:
             finished = (time.time(), self.ctx.task_id)
             database.execute("UPDATE syncs SET finished_at = ? WHERE task_id = ?", finished)
 
-    # -- what became of it
-
     def result(self) -> dict[str, Any]:
         counted = dict(self.database.execute("SELECT change, count(*) FROM changes GROUP BY change"))
         counts = {change: counted.get(change, 0) for change in ("added", "changed", "removed", "renamed")}
@@ -346,7 +340,7 @@ class _Sync:
         }
 
     def report(self) -> dict[str, Any]:
-        """The changes (the first ten thousand) and all problems."""
+        """Return the first ten thousand changes and all problems."""
         rows = self.database.execute("SELECT change, path, was FROM changes LIMIT ?", (_REPORTED,))
         changes = [
             {"change": change, "path": shown(path), **({"was": shown(was)} if was is not None else {})}
@@ -361,12 +355,12 @@ def _delete(database: sqlite3.Connection, files: list[Known]) -> None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    """What shows that a file is still the same: size, mtime_ns, inode (SQLite's integers have a sign)."""
+    """Return size, mtime_ns and inode as signed 64-bit integers."""
     return status.st_size, status.st_mtime_ns, status.st_ino & _SIGNED_64
 
 
 def _hash_of_samples(fd: int, size: int) -> str:
-    """A hash of the size and of pieces from the whole length: cheap however long the file is."""
+    """Return a hash of the size and of samples, for large files."""
     digest = blake2b(str(size).encode(), digest_size=16)
     for sample in range(_SAMPLES):
         digest.update(os.pread(fd, _CHUNK, (size - _CHUNK) * sample // (_SAMPLES - 1)))
@@ -374,7 +368,7 @@ def _hash_of_samples(fd: int, size: int) -> str:
 
 
 def _about_link(path: bytes) -> str:
-    """A link is never followed; but a loop is worth naming."""
+    """Describe a symbolic link: broken, a loop, or not followed."""
     link = Path(os.fsdecode(path))
     try:
         target = link.resolve(strict=True)

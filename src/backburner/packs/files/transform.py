@@ -16,14 +16,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from backburner.context import TaskContext
-
+from ...tools.context import TaskContext
 from .conversion import SUFFIXES
 from .tree import Problems, require_extra, shown
 
 Format = Literal["markdown", "html", "csv", "json", "text"]
 
-_SECONDS_FOR_ONE = 60.0
+_TIMEOUT_S = 60.0
 _CHECKPOINT_EVERY_S = 2.0
 _FILES_PER_SECOND = 100
 _DONE = ("written", "unchanged")
@@ -37,16 +36,18 @@ class Job(NamedTuple):
 def wksm_transform_batch(
     paths: Annotated[list[str], Field(description="Documents, and folders to search for documents")],
     to: Annotated[Format, Field(description="The format to convert them to")],
-    folder: Annotated[str | None, Field(description="Where the results go; by default beside each")] = None,
-    overwrite: Annotated[bool, Field(description="Replace files that are there and differ")] = False,
+    folder: Annotated[
+        str | None, Field(description="The target folder; by default that of each source")
+    ] = None,
+    overwrite: Annotated[bool, Field(description="Replace different files")] = False,
     *,
     ctx: TaskContext,
 ) -> dict[str, Any]:
     """Convert documents (Markdown, HTML, CSV, JSON, text) to another of these formats.
 
-    A path may be a file or a folder, which is searched for documents. Each result is put beside its
-    source, or into `folder`. A different file that is there already is kept, unless `overwrite`. A
-    document that cannot be converted is reported and does not stop the others.
+    A path may be a file or a folder, which is searched for documents. Each result is written beside its
+    source, or into `folder`. An existing file that differs stays, unless `overwrite`. A document that cannot
+    be converted is reported and does not stop the others.
     """
     began = time.perf_counter()
     require_extra()
@@ -73,12 +74,12 @@ def wksm_transform_batch(
 
 
 def estimate_batch(inputs: Mapping[str, Any]) -> float:
-    """One second for each hundred paths; what a folder holds, experience will tell."""
+    """Return one second for each hundred paths. Past runs correct it for folders."""
     return 0.5 + len(inputs["paths"]) / _FILES_PER_SECOND
 
 
 def _plan(paths: list[str], to: str, folder: Path | None, problems: Problems) -> Iterator[Job]:
-    """What is to be converted to where, each target once."""
+    """Yield the conversions, each target once."""
     suffix = next(ending for ending, name in SUFFIXES.items() if name == to)
     taken: dict[Path, Path] = {}
     for source, below in _sources(paths, problems):
@@ -97,12 +98,12 @@ def _plan(paths: list[str], to: str, folder: Path | None, problems: Problems) ->
 
 
 def _sources(paths: list[str], problems: Problems) -> Iterator[tuple[Path, Path]]:
-    """Each document once, and its place below the folder that was given."""
+    """Yield each document once, with its path below the given folder."""
     seen: set[Path] = set()
     for text in paths:
         top = Path(text).expanduser().absolute()
         if not os.path.lexists(top):
-            problems.add(top, "is not there")
+            problems.add(top, "does not exist")
         elif top.is_dir():
             for path in _documents(top, problems):
                 if path not in seen:
@@ -123,7 +124,7 @@ def _documents(top: Path, problems: Problems) -> Iterator[Path]:
 
 
 def _convert_all(jobs: list[Job], to: str, overwrite: bool, ctx: TaskContext) -> list[str]:
-    """The outcome of each job. A new attempt goes on after the last checkpoint."""
+    """Return the outcome of each job. A retry resumes from the last checkpoint."""
     plan = hashlib.sha256(b"\0".join(os.fsencode(path) for job in jobs for path in job)).hexdigest()
     kept = ctx.checkpoint_data or {}
     outcomes: list[str] = list(kept["outcomes"]) if kept.get("plan") == plan else []
@@ -140,7 +141,7 @@ def _convert_all(jobs: list[Job], to: str, overwrite: bool, ctx: TaskContext) ->
 
 
 class Converter:
-    """A process that converts one document after another; a new one takes over when it is lost."""
+    """A process that converts documents one by one, replaced when it dies or hangs."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self._ctx = ctx
@@ -153,7 +154,7 @@ class Converter:
         self._end()
 
     def convert(self, job: Job, to: str, overwrite: bool) -> str:
-        """`written`, `unchanged`, or why not."""
+        """Return `written`, `unchanged`, or the reason of a failure."""
         process = self._process = self._process or self._start()
         order = {
             "source": os.fsencode(job.source).hex(),
@@ -170,7 +171,7 @@ class Converter:
             line = b""
         if line is None:
             self._end()
-            return f"not converted after {_SECONDS_FOR_ONE:.0f} s"
+            return f"not converted after {_TIMEOUT_S:.0f} s"
         if not line:
             code = self._end()
             return f"the converter crashed on it (exit code {code})"
@@ -182,9 +183,9 @@ class Converter:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _read_line(self, process: subprocess.Popen[bytes]) -> bytes | None:
-        """The answer; empty when the process is gone, None when it takes too long."""
+        """Return the answer; empty if the process died, None after the timeout."""
         assert process.stdout is not None
-        deadline = time.monotonic() + _SECONDS_FOR_ONE
+        deadline = time.monotonic() + _TIMEOUT_S
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while not selector.select(0.2):
@@ -198,7 +199,7 @@ class Converter:
             return None
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # it died with an order still to be read
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         try:
             return process.wait(1)

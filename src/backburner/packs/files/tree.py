@@ -1,4 +1,4 @@
-"""What the file tools share: folders and their databases, and what goes wrong with a file."""
+"""Folders, their databases, and problems with files: shared by the file tools."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from backburner.config import state_folder
+from ...settings import state_folder
 
 Database = Annotated[
     str | None,
-    Field(description="The file to keep what is found in; by default one in the user's state folder"),
+    Field(description="The database file; by default one in the user's state folder"),
 ]
 _SHOWN_PROBLEMS = 50
-_LOOK_FOR_S = 0.02
+_SCAN_S = 0.02
 _FILES_PER_SECOND = 100
 _WORDS = {
-    FileNotFoundError: "vanished while it was looked at",
+    FileNotFoundError: "vanished during the scan",
     PermissionError: "no permission",
     UnicodeDecodeError: "not UTF-8 text",
 }
 
 
 def require_extra() -> None:
-    """Raise ImportError, saying what to install, when a library of the extra `files` is absent."""
+    """Raise ImportError if a library of the extra `files` is missing."""
     for library in ("bs4", "markdown_it", "markdownify", "yaml"):
         if importlib.util.find_spec(library) is None:
             raise ImportError(f"This tool needs {library}: pip install 'backburner[files]'")
 
 
 def shown(name: bytes | str | os.PathLike[str]) -> str:
-    """A file name as text for JSON, logs and terminals: what is not printable is escaped."""
+    """Return a file name as text for JSON, logs and terminals, with unprintable characters escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -47,20 +47,20 @@ def shown(name: bytes | str | os.PathLike[str]) -> str:
 
 
 class Problems(list[dict[str, str]]):
-    """Files that could not be used, and why. None of them ends the work."""
+    """Files that could not be processed, with the reasons."""
 
     def add(self, path: bytes | str | os.PathLike[str], reason: str | Exception) -> None:
         if isinstance(reason, Exception):
-            reason = in_words(reason)
+            reason = describe(reason)
         self.append({"path": shown(path), "reason": reason})
 
     def summary(self) -> dict[str, Any]:
-        """For a result: how many there are, and the first ones."""
+        """Return the count and the first problems, for a result."""
         return {"problems_total": len(self), "problems": self[:_SHOWN_PROBLEMS]}
 
 
-def in_words(error: Exception) -> str:
-    """Why a file could not be used, without its path and without a traceback."""
+def describe(error: Exception) -> str:
+    """Return the reason of an error, without the path."""
     for kind, words in _WORDS.items():
         if isinstance(error, kind):
             return words
@@ -70,7 +70,7 @@ def in_words(error: Exception) -> str:
 
 
 def existing(path: str, kind: str = "file or folder") -> Path:
-    """Return the absolute path of what is there. Raises FileNotFoundError."""
+    """Return the absolute path of an existing file. Raises FileNotFoundError."""
     found = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  (symbolic links are kept)
     if not found.exists():
         raise FileNotFoundError(f"There is no {kind} {shown(found)}.")
@@ -78,7 +78,7 @@ def existing(path: str, kind: str = "file or folder") -> Path:
 
 
 def folder_at(path: str) -> Path:
-    """The absolute path of an existing folder. Raises FileNotFoundError or NotADirectoryError."""
+    """Return the absolute path of an existing folder. Raises FileNotFoundError or NotADirectoryError."""
     folder = existing(path, "folder")
     if not folder.is_dir():
         raise NotADirectoryError(f"{shown(folder)} is not a folder.")
@@ -86,7 +86,7 @@ def folder_at(path: str) -> Path:
 
 
 def database_path(kind: str, folder: Path, chosen: str | None = None) -> Path:
-    """Where the database of a folder is: where the caller says, else in the user's state folder."""
+    """Return the database of a folder: the chosen file, or one in the user's state folder."""
     if chosen:
         return Path(chosen).expanduser().absolute()
     name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
@@ -95,7 +95,7 @@ def database_path(kind: str, folder: Path, chosen: str | None = None) -> Path:
 
 @contextmanager
 def open_database(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
-    """A database for one writer. Raises BlockingIOError while another task writes to it."""
+    """Open a database for one writer. Raises BlockingIOError while another task writes to it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.with_name(path.name + ".lock").open("wb") as lock:
         try:
@@ -109,35 +109,35 @@ def open_database(path: Path, schema: str) -> Iterator[sqlite3.Connection]:
 
 
 def estimate_files(
-    as_long_as_looking: float, bytes_per_s: float, suffix: str = ""
+    scan_factor: float, bytes_per_s: float, suffix: str = ""
 ) -> Callable[[Mapping[str, Any]], float]:
-    """An estimate for tools with a `path`, from a look at the file or folder that takes 20 ms at most.
+    """Return an estimate function for tools with a `path`, from a scan of at most 20 ms.
 
-    A file takes so many times as long as it takes to look at one, and what it holds is worked off at that
-    speed. Where there is no file to look at, it is the document's rule: one second for each hundred.
+    Each file takes `scan_factor` times its scan time, and its bytes `bytes_per_s`. Without regular files it
+    is one second for each hundred, as in the source document.
     """
 
     def estimate(inputs: Mapping[str, Any]) -> float:
         place = existing(inputs["path"])
         if not place.is_dir():
             return 0.1 + place.stat().st_size / bytes_per_s
-        count, look_s, size = _look_at(place, suffix)
-        if look_s is None:
+        count, scan_s, size = _scan(place, suffix)
+        if scan_s is None:
             return 0.1 + count / _FILES_PER_SECOND
-        return 0.1 + count * (look_s * as_long_as_looking + size / bytes_per_s)
+        return 0.1 + count * (scan_s * scan_factor + size / bytes_per_s)
 
     return estimate
 
 
-def _look_at(folder: Path, suffix: str) -> tuple[float, float | None, float]:
-    """How many files there are, how long it took to look at one, and how large one is.
+def _scan(folder: Path, suffix: str) -> tuple[float, float | None, float]:
+    """Return the number of files, and the mean scan time and size of one, extrapolated after 20 ms.
 
-    None is opened: closing a file takes away the locks that SQLite has on it in this process, and the
-    store may be among them. Where it takes too long, it is extrapolated from the folders seen so far.
+    No file is opened: closing one would release the locks of SQLite on it in this process, and it may be the
+    store.
     """
     began = time.perf_counter()
     waiting, seen, count, regular, size = [str(folder)], 0, 0, 0, 0
-    while waiting and time.perf_counter() < began + _LOOK_FOR_S:
+    while waiting and time.perf_counter() < began + _SCAN_S:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:

@@ -1,24 +1,159 @@
-"""wksm_vault_index and wksm_vault_search: a vault of Markdown notes, its links, and full-text search."""
+"""wksm_vault_index and wksm_vault_search: Markdown notes, their links, and full-text search."""
 
 from __future__ import annotations
 
 import json
 import os
 import posixpath
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import unquote
 
 from pydantic import Field
 
-from backburner.context import TaskContext
-
-from .notes import Link, Note, read_note
+from ...tools.context import TaskContext
 from .tree import Database, Problems, database_path, folder_at, open_database, require_extra, shown
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_inline import StateInline
+    from markdown_it.token import Token
+
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*$\r?\n?", re.DOTALL | re.MULTILINE)
+_TAG = re.compile(r"(?<![\w#/&])#([^\W\d][\w/-]*|\d[\w/-]*[^\W\d][\w/-]*)")
+_WIKI_LINK = re.compile(r"\[\[([^\[\]\n|#^]*)((?:[#^][^\[\]\n|]*)?)(?:\|([^\[\]\n]*))?\]\]")
+_MAX_FRONT_MATTER = 64 * 1024
+
+
+class Link(NamedTuple):
+    """`[[target#place|text]]`, or a Markdown link, which is relative to the note's folder."""
+
+    target: str
+    place: str
+    line: int
+    relative: bool = False
+
+
+@dataclass
+class Note:
+    title: str = ""
+    headings: list[tuple[int, str, int]] = field(default_factory=list)
+    tags: set[str] = field(default_factory=set)
+    links: list[Link] = field(default_factory=list)
+    front_matter: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+    problem: str = ""
+
+
+def read_note(source: str) -> Note:
+    """Parse a note. Invalid front matter is reported in `problem`."""
+    note = Note()
+    body, first_line = source.removeprefix("\ufeff"), 0
+    if found := _FRONT_MATTER.match(body):
+        note.front_matter, note.problem = _read_front_matter(found[1])
+        first_line = body.count("\n", 0, found.end())
+        body = body[found.end() :]
+    parts: list[str] = []
+    tokens = _parser().parse(body)
+    for index, token in enumerate(tokens):
+        if token.type in ("fence", "code_block"):
+            parts.append(token.content)
+        if token.type != "inline":
+            continue
+        line = first_line + (token.map[0] if token.map else 0) + 1
+        text = "".join(_read_inline(token.children or [], line, note))
+        parts.append(text)
+        if tokens[index - 1].type == "heading_open":
+            note.headings.append((int(tokens[index - 1].tag[1]), text.strip(), line))
+    note.text = "\n".join(parts)
+    note.tags.update(_front_tags(note.front_matter))
+    first_heading = next((text for level, text, _ in note.headings if level == 1), "")
+    note.title = _storable(str(note.front_matter.get("title") or "")).strip() or first_heading
+    return note
+
+
+def _read_inline(tokens: list[Token], line: int, note: Note) -> Iterator[str]:
+    """Yield the text of a paragraph, and add its links and tags to the note."""
+    for token in tokens:
+        if token.type in ("softbreak", "hardbreak"):
+            line += 1
+            yield "\n"
+        elif token.type == "wiki_link":
+            note.links.append(Link(token.meta["target"], token.meta["place"], line))
+            yield token.content
+        elif token.type == "link_open":
+            target = str(token.attrGet("href") or "")
+            path, _, place = target.partition("#")
+            if path.lower().endswith(".md") and "://" not in path:
+                note.links.append(Link(unquote(path), place, line, relative=True))
+        elif token.type == "text":
+            note.tags.update(tag.rstrip("/").lower() for tag in _TAG.findall(token.content))
+            yield token.content
+        elif token.type in ("code_inline", "image"):
+            yield token.content
+
+
+def _read_front_matter(text: str) -> tuple[dict[str, Any], str]:
+    import yaml
+
+    try:
+        if len(text) > _MAX_FRONT_MATTER:
+            raise ValueError("it is longer than 64 kB")
+        if "*" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            raise ValueError("it has aliases")  # they can expand to gigabytes
+        found = yaml.safe_load(text)
+        if found is not None and not isinstance(found, dict):
+            raise ValueError("it is not a list of names and values")
+        plain: dict[str, Any] = json.loads(json.dumps(found or {}, default=str, allow_nan=False))
+        return plain, ""
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        reason = getattr(error, "problem", None) or str(error)
+        return {}, f"the front matter is not valid: {reason}"
+
+
+def _front_tags(front_matter: dict[str, Any]) -> Iterator[str]:
+    for key in ("tags", "tag"):
+        given = front_matter.get(key) or []
+        for tag in re.split(r"[,\s]+", given) if isinstance(given, str) else given:
+            if isinstance(tag, str | int) and str(tag).strip("# /"):
+                yield _storable(str(tag)).strip("# /").lower()
+
+
+def _storable(text: str) -> str:
+    """Replace surrogates and NUL, which YAML escapes allow and a database refuses."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.inline.ruler.before("link", "wiki_link", _wiki_link)
+    return parser
+
+
+def _wiki_link(state: StateInline, silent: bool) -> bool:
+    """Parse `[[target#place|text]]`: an inline rule of markdown-it."""
+    found = _WIKI_LINK.match(state.src, state.pos, state.posMax)
+    if found is None or not (found[1].strip() or found[2]):
+        return False
+    if not silent:
+        token = state.push("wiki_link", "", 0)
+        target = found[1].strip().removesuffix("\\")  # in a table, the bar is written as \|
+        token.meta = {"target": target, "place": found[2].strip()}
+        token.content = found[3] or target or found[2]
+    state.pos = found.end()
+    return True
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS vault (path TEXT PRIMARY KEY, indexed_at REAL NOT NULL);
@@ -50,7 +185,7 @@ CREATE TABLE IF NOT EXISTS attachments (key TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS words
     USING fts5 (title, headings, tags, text, tokenize = 'porter unicode61');
 """
-# A link names a note by its path from the vault's top, or by its name: then the nearest to the top wins.
+# A link names a note by its path in the vault, or by its name: then the note with the shortest path wins.
 _RESOLVE = """
 UPDATE links SET target_note = CASE
     WHEN key = '' THEN note
@@ -81,8 +216,8 @@ def wksm_vault_index(
 ) -> dict[str, Any]:
     """Index a vault of Markdown notes: titles, headings, tags, front matter, [[links]], and every word.
 
-    Notes that did not change are not read again. Broken links are listed. Search it with
-    wksm_vault_search. The index is in the user's state folder, or where `database` says.
+    Unchanged notes are not read again. Broken links are listed. Search it with wksm_vault_search. The index
+    is in the user's state folder, or in `database`.
     """
     began = time.perf_counter()
     require_extra()
@@ -101,7 +236,7 @@ def wksm_vault_index(
 
 @dataclass
 class _Index:
-    """One run of the indexer. A note is in the index as soon as it is read, so a new attempt goes on."""
+    """One run of the indexer. Each note is indexed when it is read, so a retry resumes."""
 
     database: sqlite3.Connection
     root: Path
@@ -129,7 +264,7 @@ class _Index:
         gone = [note for path, (note, *_) in known.items() if not path.startswith(unlisted)]
         self._read_all(pending)
         with self.database as database:
-            self._forget(gone)
+            self._delete(gone)
             self.counts["removed"] = len(gone)
             database.execute("DELETE FROM attachments")
             database.executemany("INSERT OR IGNORE INTO attachments VALUES (?)", self._attachments)
@@ -137,7 +272,7 @@ class _Index:
             database.execute("INSERT OR REPLACE INTO vault VALUES (?, ?)", (shown(self.root), time.time()))
 
     def _walk(self) -> Iterator[tuple[bytes, os.stat_result]]:
-        """Every note, as a path below the vault's top. Hidden folders (such as .obsidian) are left out."""
+        """Yield every note with its path in the vault, without hidden folders such as .obsidian."""
         top = os.fsencode(self.root).rstrip(b"/") + b"/"
 
         def not_listed(error: OSError) -> None:
@@ -181,11 +316,11 @@ class _Index:
             self.problems.add(path, error)
             return
         if number is not None:
-            self._forget([number])
-        self._keep(path, status, note)
+            self._delete([number])
+        self._insert(path, status, note)
         self.counts["added" if number is None else "changed"] += 1
 
-    def _keep(self, path: bytes, status: os.stat_result, note: Note) -> None:
+    def _insert(self, path: bytes, status: os.stat_result, note: Note) -> None:
         plain = shown(path)
         key = _key(plain)
         title = note.title or posixpath.splitext(posixpath.basename(plain))[0]
@@ -223,11 +358,9 @@ class _Index:
             "INSERT INTO words (rowid, title, headings, tags, text) VALUES (?, ?, ?, ?, ?)", words
         )
 
-    def _forget(self, notes: list[int]) -> None:
+    def _delete(self, notes: list[int]) -> None:
         self.database.executemany("DELETE FROM words WHERE rowid = ?", ((note,) for note in notes))
         self.database.executemany("DELETE FROM notes WHERE note = ?", ((note,) for note in notes))
-
-    # -- what became of it
 
     def broken_links(self) -> list[dict[str, Any]]:
         rows = self.database.execute(
@@ -260,12 +393,12 @@ class _Index:
 
 def wksm_vault_search(
     query: Annotated[str, Field(description='Words, "a phrase", pre*, a OR b, title:word')],
-    path: Annotated[str, Field(description="The folder of the vault, which was indexed before")],
+    path: Annotated[str, Field(description="The folder of the indexed vault")],
     tag: Annotated[str | None, Field(description="Only notes with this tag, or one below it")] = None,
-    limit: Annotated[int, Field(description="How many notes, at most; up to 100")] = 10,
+    limit: Annotated[int, Field(description="The maximum number of notes, up to 100")] = 10,
     database: Database = None,
 ) -> dict[str, Any]:
-    """Search an indexed vault: words, "a phrase", pre*, a OR b, title:word. The best note comes first.
+    """Search an indexed vault: words, "a phrase", pre*, a OR b, title:word. The best match comes first.
 
     Each hit has its headings, tags, outgoing links and backlinks.
     """
@@ -284,7 +417,7 @@ def _search(
     below = None if tag is None else tag.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "/%"
     try:
         return connection.execute(_SEARCH, (query, tag, tag, below, limit)).fetchall()
-    except sqlite3.OperationalError:  # not a query in FTS5's language: then it is just words
+    except sqlite3.OperationalError:  # invalid FTS5 syntax: search for the words
         words = " ".join('"' + word.replace('"', '""') + '"' for word in query.split())
         return connection.execute(_SEARCH, (words, tag, tag, below, limit)).fetchall() if words else []
 
@@ -316,7 +449,7 @@ def _hit(
 
 
 def _key(target: str) -> str:
-    """What a link and a note's path have in common: no ending, no case."""
+    """Return a link target or a path without suffix and case, to compare them."""
     key = target.strip().removeprefix("./").strip("/").casefold()
     return key.removesuffix(".markdown").removesuffix(".md")
 

@@ -1,50 +1,66 @@
-"""What goes over the wire about tasks: parameters, bodies and answers, and so the OpenAPI document."""
+"""Parameters, request bodies and responses of the API."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from ...lifecycle import State
-from ..steering import MOST_AT_ONCE, Action
+from ...core.lifecycle import State
+from ...service.operator import MAX_BULK, Action
 
 Text = Annotated[str, Field(min_length=1, max_length=256)]
-Time = Annotated[datetime, Field(description="ISO 8601; without a zone it is UTC")]
-Line = Annotated[int, Field(ge=0, lt=10**12)]
+Time = Annotated[datetime, Field(description="ISO 8601, UTC without a zone")]
+LineNumber = Annotated[int, Field(ge=0, lt=10**12)]
+OwnerName = Annotated[Text | None, Field(description="Only for a role that sees all owners")]
 
 
-class Given(BaseModel):
-    """What a caller gives: nothing that is not known is passed over."""
+class Input(BaseModel):
+    """Query or body of a request. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Shown(BaseModel):
-    """What a caller gets: more may come with later releases."""
+class Output(BaseModel):
+    """A response. Later releases may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class TaskFilter(Given):
-    """Which tasks; those that fit all that is said."""
+def list_of(name: str, item: type[Output]) -> type[BaseModel]:
+    """Return the model of a response with one list."""
+    field: Any = (list[item], ...)  # type: ignore[valid-type]
+    return create_model(f"{item.__name__}List", __base__=Output, **{name: field})
+
+
+def in_ms(time: datetime | None) -> int | None:
+    if time is None:
+        return None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+class TaskFilter(Input):
+    """Tasks that match all given conditions."""
 
     state: list[State] = Field(default=[], description="Any of these")
     tool: Text | None = None
     queue: Text | None = None
     tag: list[Text] = Field(default=[], max_length=32, description="Any of these")
-    owner: Text | None = Field(default=None, description="Only for a role that sees all owners")
-    parent: Text | None = Field(default=None, description="Tasks that this one started")
-    id: Text | None = Field(default=None, description="How the id begins, with tsk_ or without")
+    owner: OwnerName = None
+    parent: Text | None = Field(default=None, description="Tasks started by this one")
+    id: Text | None = Field(default=None, description="Beginning of the id, with or without tsk_")
     text: Text | None = Field(
-        default=None, description="In the tool's name, a tag, the external id or the error"
+        default=None, description="Part of the tool's name, a tag, the external id or the error"
     )
-    since: Time | None = Field(default=None, description="Submitted after then")
-    until: Time | None = Field(default=None, description="Submitted before then")
+    since: Time | None = Field(default=None, description="Submitted after this time")
+    until: Time | None = Field(default=None, description="Submitted before this time")
 
-    def chosen(self) -> dict[str, Any]:
-        """As `Reading.tasks` takes it."""
+    def filters(self) -> dict[str, Any]:
+        """Return the arguments of `TaskRecords.tasks`."""
         return {
             "states": self.state,
             "tool_name": self.tool,
@@ -59,15 +75,91 @@ class TaskFilter(Given):
         }
 
 
-class ListTasks(TaskFilter):
-    sort: Literal["newest", "oldest"] = Field(default="newest", description="Which come first")
+class TaskListQuery(TaskFilter):
+    sort: Literal["newest", "oldest"] = Field(default="newest", description="Sort order")
     limit: int = Field(default=50, ge=1, le=500)
     cursor: str | None = Field(
         default=None, max_length=2000, description="next_cursor or previous_cursor of a page"
     )
 
+    def filters(self) -> dict[str, Any]:
+        page = {"oldest_first": self.sort == "oldest", "limit": self.limit, "cursor": self.cursor}
+        return {**super().filters(), **page}
 
-class Progress(Shown):
+
+class OwnerQuery(Input):
+    owner: OwnerName = None
+
+
+class StatisticsQuery(OwnerQuery):
+    since: Time | None = None
+    until: Time | None = None
+    every_s: float = Field(default=60, ge=1, le=86_400 * 366)
+    tool: Text | None = None
+    queue: Text | None = None
+
+
+class ClientQuery(Input):
+    name: Text | None = Field(default=None, description="Only this client")
+
+
+class LogStreamQuery(Input):
+    after: LineNumber = Field(default=0, description="Number of the last known line")
+
+
+class LogQuery(LogStreamQuery):
+    offset: LineNumber = Field(default=0, description="Number of known characters of the next line")
+    limit: int = Field(default=200, ge=1, le=5000)
+
+
+class EventsQuery(Input):
+    after: Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")] | None = Field(
+        default=None, description="Id of the last known event. Last-Event-ID takes precedence"
+    )
+
+
+class Submission(Input):
+    tool: Text
+    inputs: dict[str, Any] = {}
+    queue: Text | None = None
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    ttl_s: float | None = Field(default=None, gt=0, description="Retention after the task has ended")
+    max_runtime_s: float | None = Field(default=None, gt=0)
+    tags: list[Text] = Field(default=[], max_length=32)
+    idempotency_key: Text | None = None
+    parent: Text | None = None
+
+
+class Cancellation(Input):
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+
+
+class Retry(Input):
+    inputs: dict[str, Any] | None = Field(
+        default=None, description="With inputs, a new task is created; without, this task runs again"
+    )
+
+
+class Answer(Input):
+    action: Literal["accept", "decline", "cancel"]
+    content: Any = None
+
+
+class Answers(Input):
+    answers: dict[Text, Answer] = Field(min_length=1)
+
+
+class BulkAction(Input):
+    action: Action
+    filter: TaskFilter
+    dry_run: bool = Field(default=False, description="Only count matching tasks")
+    limit: int = Field(default=MAX_BULK, ge=1, le=MAX_BULK)
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+class Progress(Output):
     percent: float | None
     step: float | None
     step_total: float | None
@@ -75,15 +167,15 @@ class Progress(Shown):
     message: str | None
 
 
-class Question(Shown):
-    """What a task wants to know: `schema` is that of the answer's content."""
+class Question(Output):
+    """A question of a task; `schema` describes the content of an answer."""
 
     key: str
     message: str | None
     schema_: dict[str, Any] | None = Field(alias="schema")
 
 
-class Task(Shown):
+class Task(Output):
     task_id: str
     owner: str
     tool_name: str
@@ -106,13 +198,20 @@ class Task(Shown):
     questions: list[Question]
 
 
-class TaskList(Shown):
+class TaskList(Output):
     tasks: list[Task]
     next_cursor: str | None
     previous_cursor: str | None
 
 
-class Attempt(Shown):
+class TaskWithInputs(Task):
+    """`inputs` has secrets masked; null if the tool, which declares its secrets, is unknown."""
+
+    inputs: dict[str, Any] | None
+    created: bool
+
+
+class Attempt(Output):
     attempt: int
     worker_id: str
     claimed_at: datetime
@@ -122,7 +221,7 @@ class Attempt(Shown):
     error: dict[str, Any] | None
 
 
-class Event(Shown):
+class Event(Output):
     seq: int
     ts: datetime
     attempt: int
@@ -132,20 +231,13 @@ class Event(Shown):
     detail: dict[str, Any]
 
 
-class TaskWithInputs(Task):
-    """`inputs` has secrets hidden; it is null where the tool, which says what is secret, is not known."""
-
-    inputs: dict[str, Any] | None
-    created: bool
-
-
 class WholeTask(TaskWithInputs):
     attempts: list[Attempt]
     events: list[Event]
     all_questions: list[Question]
 
 
-class Artifact(Shown):
+class Artifact(Output):
     artifact_id: str
     attempt: int
     created_at: datetime
@@ -153,16 +245,16 @@ class Artifact(Shown):
     kind: str
     size_bytes: int
     sha256: str
-    download_url: str | None = Field(description="Signed, works without a token, takes ranges")
+    download_url: str | None = Field(description="Signed; needs no token and supports ranges")
     expires_at: datetime | None
 
 
-class Artifacts(Shown):
+class Artifacts(Output):
     task_id: str
     artifacts: list[Artifact]
 
 
-class Result(Shown):
+class Result(Output):
     task_id: str
     state: State
     result: Any
@@ -171,46 +263,8 @@ class Result(Shown):
     completed_at: datetime | None
 
 
-class Submit(Given):
-    tool: Text
-    inputs: dict[str, Any] = {}
-    queue: Text | None = None
-    priority: int = Field(default=0, ge=-1000, le=1000)
-    ttl_s: float | None = Field(default=None, gt=0, description="Seconds that the task is kept after its end")
-    max_runtime_s: float | None = Field(default=None, gt=0, description="How long it may run")
-    tags: list[Text] = Field(default=[], max_length=32)
-    idempotency_key: Text | None = None
-    parent: Text | None = None
-
-
-class Cancel(Given):
-    reason: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
-
-
-class Retry(Given):
-    inputs: dict[str, Any] | None = Field(
-        default=None, description="With these, a new task is made; without, this one runs once more"
-    )
-
-
-class Answer(Given):
-    action: Literal["accept", "decline", "cancel"]
-    content: Any = None
-
-
-class Answers(Given):
-    answers: dict[Text, Answer] = Field(min_length=1)
-
-
-class Bulk(Given):
-    action: Action
-    filter: TaskFilter
-    dry_run: bool = Field(default=False, description="Only count what would be acted on")
-    limit: int = Field(default=MOST_AT_ONCE, ge=1, le=MOST_AT_ONCE)
-
-
-class Acted(Shown):
-    """What came of it. `left_alone` are those that changed meanwhile; `more` says to ask once more."""
+class BulkResult(Output):
+    """Counts of a bulk action. `left_alone`: tasks that changed meanwhile. `more`: call again."""
 
     action: Action
     dry_run: bool
@@ -220,14 +274,8 @@ class Acted(Shown):
     more: bool
 
 
-class ReadLog(Given):
-    after: Line = Field(default=0, description="The number of the last line that is known")
-    offset: Line = Field(default=0, description="How many characters of the next line are known")
-    limit: int = Field(default=200, ge=1, le=5000)
-
-
-class LogLine(Shown):
-    """`message` is a line of `length` characters, from `offset` on: all of it, unless it is huge."""
+class LogLine(Output):
+    """`message` starts at character `offset` of a line of `length` characters."""
 
     seq: int
     ts: datetime
@@ -238,7 +286,7 @@ class LogLine(Shown):
     length: int
 
 
-class LogPage(Shown):
+class LogPage(Output):
     task_id: str
     lines: list[LogLine]
     next_after: int
@@ -246,18 +294,8 @@ class LogPage(Shown):
     more: bool
 
 
-class FollowLog(Given):
-    after: Line = 0
-
-
-class FollowEvents(Given):
-    after: Annotated[str, Field(pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")] | None = Field(
-        default=None, description="The id of the last event that is known; Last-Event-ID counts first"
-    )
-
-
-class Problem(Shown):
-    """RFC 9457, with the error's `code`, which never changes, and the values in its message."""
+class Problem(Output):
+    """RFC 9457, with a stable error `code` and the values of its message."""
 
     type: str
     title: str
@@ -267,9 +305,129 @@ class Problem(Shown):
     details: dict[str, Any]
 
 
-def in_ms(time: datetime | None) -> int | None:
-    if time is None:
-        return None
-    from datetime import UTC
+# -- the server ------------------------------------------------------------------------------------
 
-    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+class Me(Output):
+    owner: str
+    role: Literal["read", "operate", "read-all", "operate-all"]
+    steers_queues: bool
+
+
+class Queue(Output):
+    queue: str
+    queued: int
+    running: int
+    workers: int
+    max_length: int | None
+    paused_at: datetime | None
+
+
+class Worker(Output):
+    """`current_task_id` and machine fields are null where the role may not see them."""
+
+    worker_id: str
+    queue: str
+    state: str
+    alive: bool
+    current_task_id: str | None
+    host: str | None
+    pid: int | None
+    last_heartbeat: datetime | None
+
+
+class Supervisor(Output):
+    """`trouble` tells why no tasks run. Machine fields are null where the role may not see them."""
+
+    state: Literal["absent", "starting", "working", "stopped", "silent"]
+    trouble: str | None
+    pid: int | None
+    version: str | None
+    since_at: datetime | None
+
+
+class Client(Output):
+    name: str
+    version: str
+    transport: str
+    wall_s: float | None
+    idle_s: float | None
+    source: str
+    time_outs: int
+
+
+class Forgotten(Output):
+    forgotten: int
+
+
+class Delivery(Output):
+    webhook_id: str
+    task_id: str
+    endpoint: str
+    attempts: int
+    created_at: datetime
+    next_at: datetime | None
+    given_up: bool
+    last_error: str
+
+
+class WebhookRetry(Output):
+    """`retried` is false if there is no such delivery."""
+
+    webhook_id: str
+    retried: bool
+
+
+class Tool(Output):
+    tool_name: str
+    description: str
+    queue: str
+    max_runtime_s: float | None
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+
+
+class Runtimes(Output):
+    """Durations of a tool's latest successful runs."""
+
+    tool_name: str
+    runs: int
+    median_s: float
+    p95_s: float
+
+
+class States(Output):
+    states: dict[State, int]
+
+
+class Histogram(Output):
+    """`counts`: number below each of `bounds_s`, and above the last."""
+
+    counts: list[int]
+    half_within_s: float | None
+    most_within_s: float | None = Field(description="95th percentile")
+
+
+class Totals(Output):
+    ended: dict[State, int]
+    wait: Histogram
+    run: Histogram
+
+
+class Interval(Totals):
+    since: datetime
+
+
+class Statistics(Output):
+    since: datetime
+    until: datetime
+    every_s: float
+    bounds_s: list[float]
+    total: Totals
+    stretches: list[Interval]
+
+
+class Overview(States):
+    queues: list[Queue]
+    workers: list[Worker]
+    statistics: Statistics

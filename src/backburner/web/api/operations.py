@@ -1,307 +1,315 @@
-"""All operations of the API, and what each does. The list at the end is also the OpenAPI document."""
+"""API operations. Function names give the operation ids of the OpenAPI document."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import Any, ParamSpec
+from dataclasses import dataclass
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
 from ...app import Backburner
-from ...service import TaskStatus
-from ...task import Resources
-from ...task_request import TaskRequest
-from ..blocking import Blocking
-from ..reading import Reading
-from ..steering import Steering
-from . import models, server_models
-from .openapi import document
-from .operation import Answer, Asked, Operation, as_json
-from .streams import Streams
-
-P = ParamSpec("P")
+from ...core.requests import TaskRequest
+from ...core.task import Resources
+from ...service.operator import OperatorService
+from ...service.tasks import TaskService, TaskStatus
+from ..access import SAFE_HEADERS, Access, Blocking
+from ..streams import Streams
+from ..task_records import TaskRecords
+from . import models as m
+from .framework import CheckedRoute, json_response, openapi, problems
 
 
-class Operations:
-    """The operations on one app, at `base`."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One API call: who calls, and what it works on."""
 
-    def __init__(self, app: Backburner, base: str, *, tokens: bool) -> None:
-        self._app, self._base, self._tokens = app, base, tokens
-        self._reading, self._steering = Reading(app), Steering(app)
-        self._streams = Streams(app, self._reading)
-        self._blocking = Blocking(app).run
+    app: Backburner
+    records: TaskRecords
+    streams: Streams
+    blocking: Blocking
+    access: Access
 
-    async def _shown(self, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Response:
-        """The same for what is shown as it is."""
-        return await self._blocking(lambda: as_json(function(*args, **kwargs)))
+    @property
+    def service(self) -> TaskService:
+        return self.app.service
 
-    # -- tasks
+    @property
+    def operator(self) -> OperatorService:
+        return self.app.operator
 
-    async def list_tasks(self, asked: Asked) -> Answer:
-        query: models.ListTasks = asked.query
-        page = {"oldest_first": query.sort == "oldest", "limit": query.limit, "cursor": query.cursor}
-        return await self._shown(self._reading.tasks, asked.access, **{**query.chosen(), **page})
+    def owner(self, name: str | None) -> str | None:
+        """Return the owner to filter by. Blocks."""
+        return self.access.selected_owner(name, self.app.store)
 
-    async def submit(self, asked: Asked) -> Answer:
-        body: models.Submit = asked.body
-        options = body.model_dump(include={"queue", "priority", "ttl_s", "tags", "idempotency_key"})
-        own = {"parent_id": body.parent, "resources": Resources(max_runtime_s=body.max_runtime_s)}
-        make = partial(self._steering.request, asked.access, body.tool, body.inputs, **own)
-        return await self._submitted(asked, await self._blocking(make, **options))
+    async def read(self, read: Callable[[], Any]) -> Response:
+        """Read and serialize on a thread."""
+        return await self.blocking.run(lambda: json_response(read()))
 
-    async def _submitted(self, asked: Asked, request: TaskRequest) -> Answer:
-        status = await self._app.service.aio.submit_request(request)
-        return (201 if status.created else 200), self._status(asked, status)
+    async def change(self, function: Callable[..., Any], task_id: str, *args: Any, **options: Any) -> Any:
+        """Apply a method of TaskService to a task."""
+        self.access.require_operate()
+        return await self.blocking.run(function, task_id, *args, owner=self.access.owner, **options)
 
-    async def act(self, asked: Asked) -> Answer:
-        body: models.Bulk = asked.body
-        act = partial(self._steering.act, dry_run=body.dry_run, limit=body.limit)
-        return await self._blocking(act, asked.access, body.action, body.filter.chosen())
+    async def submit(self, request: TaskRequest) -> Response:
+        status = await self.service.aio.submit_request(request)
+        return self.status(status, 201 if status.created else 200)
 
-    async def get_task(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.task, asked.access, asked.path["task_id"])
+    def status(self, status: TaskStatus, code: int = 200) -> Response:
+        return json_response(self.records.status(self.access, status), code)
 
-    async def delete_task(self, asked: Asked) -> Answer:
-        await self._blocking(self._steering.delete, asked.access, asked.path["task_id"])
-        return None
 
-    async def get_result(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.result, asked.access, asked.path["task_id"])
+async def _call(request: Request) -> Call:
+    return Call(access=request.state.access, **request.app.state.parts)
 
-    async def get_log(self, asked: Asked) -> Answer:
-        query: models.ReadLog = asked.query
-        return await self._shown(
-            self._reading.logs, asked.access, asked.path["task_id"], **query.model_dump()
+
+def parts_of(app: Backburner) -> dict[str, Any]:
+    """Return the fields of `Call` that all calls share."""
+    records = TaskRecords(app)
+    return {"app": app, "records": records, "streams": Streams(app, records), "blocking": Blocking(app)}
+
+
+Context = Annotated[Call, Depends(_call)]
+TaskId = Annotated[str, Path(min_length=1)]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID")]
+
+
+class _EventStream(Response):
+    media_type = "text/event-stream"
+
+
+tasks = APIRouter(route_class=CheckedRoute, tags=["Tasks"])
+server = APIRouter(route_class=CheckedRoute, tags=["Server"])
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+@tasks.get("/tasks", response_model=m.TaskList, responses=problems(409))
+async def list_tasks(call: Context, query: Annotated[m.TaskListQuery, Query()]) -> Response:
+    return await call.read(lambda: call.records.tasks(call.access, **query.filters()))
+
+
+@tasks.post(
+    "/tasks",
+    response_model=m.TaskWithInputs,
+    status_code=201,
+    responses={200: {"model": m.TaskWithInputs}, **problems(409, 413, 415, 429)},
+)
+async def submit_task(call: Context, body: m.Submission) -> Response:
+    call.access.require_operate()
+
+    def request() -> TaskRequest:
+        return TaskRequest(
+            body.tool,
+            body.inputs,
+            owner=call.access.principal,
+            caller=call.access.caller,
+            parent_id=body.parent,
+            resources=Resources(max_runtime_s=body.max_runtime_s),
+            **body.model_dump(include={"queue", "priority", "ttl_s", "tags", "idempotency_key"}),
         )
 
-    async def list_artifacts(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.artifacts, asked.access, asked.path["task_id"])
+    return await call.submit(await call.blocking.run(request))
 
-    async def cancel_task(self, asked: Asked) -> Answer:
-        reason = asked.body.reason
-        return self._status(
-            asked, await self._blocking(self._steering.cancel, asked.access, asked.path["task_id"], reason)
-        )
 
-    async def retry_task(self, asked: Asked) -> Answer:
-        """The same task once more; with other inputs, a new one."""
-        task_id, inputs = asked.path["task_id"], asked.body.inputs
-        if inputs is None:
-            return self._status(asked, await self._blocking(self._steering.retry, asked.access, task_id))
-        request = await self._blocking(self._steering.request_again, asked.access, task_id, inputs)
-        return await self._submitted(asked, request)
+@tasks.post("/tasks/actions", response_model=m.BulkResult, responses=problems(409, 413, 415))
+async def act_on_tasks(call: Context, body: m.BulkAction) -> Response:
+    """Cancel, retry or delete all tasks that match a filter."""
+    call.access.require_operate()
 
-    async def answer_task(self, asked: Asked) -> Answer:
-        body: models.Answers = asked.body
-        answers = {key: one.model_dump(exclude_unset=True) for key, one in body.answers.items()}
-        return self._status(
-            asked, await self._blocking(self._steering.answer, asked.access, asked.path["task_id"], answers)
-        )
+    def act() -> dict[str, Any]:
+        filters = body.filter.filters()
+        owner = call.owner(filters.pop("owner"))
+        return call.operator.act(body.action, owner, filters, dry_run=body.dry_run, limit=body.limit)
 
-    def _status(self, asked: Asked, status: TaskStatus) -> dict[str, Any]:
-        return self._reading.status(asked.access, status)
+    return await call.read(act)
 
-    # -- the server
 
-    async def list_queues(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.queues)
+@tasks.get("/events", response_class=_EventStream, responses=problems())
+async def follow_events(
+    call: Context, query: Annotated[m.EventsQuery, Query()], last_event_id: LastEventId = None
+) -> Response:
+    """Stream the events of all visible tasks."""
+    return await call.streams.events(call.access, last_event_id or query.after)
 
-    async def pause_queue(self, asked: Asked) -> Answer:
-        await self._blocking(self._steering.pause, asked.access, asked.path["queue"])
-        return await self._shown(self._reading.queues)
 
-    async def resume_queue(self, asked: Asked) -> Answer:
-        await self._blocking(self._steering.resume, asked.access, asked.path["queue"])
-        return await self._shown(self._reading.queues)
+@tasks.get("/tasks/{task_id}", response_model=m.WholeTask, responses=problems(404))
+async def get_task(call: Context, task_id: TaskId) -> Response:
+    return await call.read(lambda: call.records.task(call.access, task_id))
 
-    async def list_workers(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.workers, asked.access)
 
-    async def get_supervisor(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.supervisor, asked.access)
+@tasks.delete("/tasks/{task_id}", status_code=204, responses=problems(404, 409, 413, 415))
+async def delete_task(call: Context, task_id: TaskId) -> Response:
+    """Delete a finished task and its artifacts."""
+    await call.change(call.service.delete, task_id)
+    return Response(status_code=204, headers=dict(SAFE_HEADERS))
 
-    async def count_states(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.states, asked.access, owner=asked.query.owner)
 
-    async def list_runtimes(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.runtimes, asked.access, owner=asked.query.owner)
+@tasks.get("/tasks/{task_id}/result", response_model=m.Result, responses=problems(404, 409))
+async def get_result(call: Context, task_id: TaskId) -> Response:
+    return await call.read(lambda: call.records.result(call.access, task_id))
 
-    async def list_webhooks(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.webhooks, asked.access, owner=asked.query.owner)
 
-    async def retry_webhook(self, asked: Asked) -> Answer:
-        return await self._blocking(self._steering.retry_webhook, asked.access, asked.path["webhook_id"])
+@tasks.get("/tasks/{task_id}/logs", response_model=m.LogPage, responses=problems(404))
+async def get_log(call: Context, task_id: TaskId, query: Annotated[m.LogQuery, Query()]) -> Response:
+    return await call.read(lambda: call.records.logs(call.access, task_id, **query.model_dump()))
 
-    async def forget_clients(self, asked: Asked) -> Answer:
-        return await self._blocking(self._steering.forget_clients, asked.access, asked.query.name)
 
-    async def list_clients(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.clients)
+@tasks.get("/tasks/{task_id}/logs/stream", response_class=_EventStream, responses=problems(404))
+async def follow_log(
+    call: Context,
+    task_id: TaskId,
+    query: Annotated[m.LogStreamQuery, Query()],
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Stream the log and status of a task until it ends."""
+    return await call.streams.log(call.access, task_id, query.after, last_event_id)
 
-    async def list_tools(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.tools)
 
-    async def get_overview(self, asked: Asked) -> Answer:
-        return await self._shown(self._reading.overview, asked.access)
+@tasks.get("/tasks/{task_id}/artifacts", response_model=m.Artifacts, responses=problems(404))
+async def list_artifacts(call: Context, task_id: TaskId) -> Response:
+    return await call.read(lambda: call.records.artifacts(call.access, task_id))
 
-    async def get_statistics(self, asked: Asked) -> Answer:
-        query: server_models.AskStatistics = asked.query
-        return await self._shown(
-            self._reading.statistics,
-            asked.access,
-            since=models.in_ms(query.since),
-            until=models.in_ms(query.until),
+
+@tasks.post("/tasks/{task_id}/cancel", response_model=m.TaskWithInputs, responses=problems(404, 413, 415))
+async def cancel_task(call: Context, task_id: TaskId, body: m.Cancellation) -> Response:
+    return call.status(await call.change(call.service.cancel, task_id, reason=body.reason))
+
+
+@tasks.post(
+    "/tasks/{task_id}/retry",
+    response_model=m.TaskWithInputs,
+    responses={201: {"model": m.TaskWithInputs}, **problems(404, 409, 413, 415, 429)},
+)
+async def retry_task(call: Context, task_id: TaskId, body: m.Retry) -> Response:
+    """Run a task again; with other inputs, as a new task."""
+    if body.inputs is None:
+        return call.status(await call.change(call.service.retry, task_id))
+    return await call.submit(await call.change(call.service.request_again, task_id, body.inputs))
+
+
+@tasks.post("/tasks/{task_id}/answers", response_model=m.TaskWithInputs, responses=problems(404, 413, 415))
+async def answer_task(call: Context, task_id: TaskId, body: m.Answers) -> Response:
+    answers = {key: one.model_dump(exclude_unset=True) for key, one in body.answers.items()}
+    return call.status(await call.change(call.service.answer_input, task_id, answers))
+
+
+# -- the server ------------------------------------------------------------------------------------
+
+Owner = Annotated[m.OwnerQuery, Query()]
+
+
+@server.get("/me", response_model=m.Me, responses=problems())
+async def get_me(call: Context) -> Response:
+    """Return the token's owner and role."""
+    access = call.access
+    values = {"owner": access.principal, "role": str(access.role), "steers_queues": access.steers_queues}
+    return json_response(values)
+
+
+@server.get("/overview", response_model=m.Overview, responses=problems(409))
+async def get_overview(call: Context, query: Owner) -> Response:
+    """Return states, queues, workers and the statistics of the last hour."""
+    hosts = call.access.is_operator
+    return await call.read(lambda: call.operator.overview(call.owner(query.owner), hosts=hosts))
+
+
+@server.get("/statistics", response_model=m.Statistics, responses=problems(409))
+async def get_statistics(call: Context, query: Annotated[m.StatisticsQuery, Query()]) -> Response:
+    """Return completions over time."""
+    return await call.read(
+        lambda: call.operator.statistics(
+            call.owner(query.owner),
+            since=m.in_ms(query.since),
+            until=m.in_ms(query.until),
             every_s=query.every_s,
-            owner=query.owner,
             tool_name=query.tool,
             queue=query.queue,
         )
+    )
 
-    async def get_me(self, asked: Asked) -> Answer:
-        access = asked.access
-        return {
-            "owner": access.principal,
-            "role": str(access.role),
-            "steers_queues": access.steers_queues,
-        }
 
-    async def get_document(self, asked: Asked) -> Answer:
-        return self._document
+@server.get("/states", response_model=m.States, responses=problems(409))
+async def count_states(call: Context, query: Owner) -> Response:
+    """Return the number of tasks in each state."""
+    return await call.read(lambda: {"states": call.operator.states(call.owner(query.owner))})
 
-    @cached_property
-    def _document(self) -> dict[str, Any]:
-        return document(self.all, self._base, tokens=self._tokens)
 
-    # -- the list
+@server.get("/runtimes", response_model=m.list_of("tools", m.Runtimes), responses=problems(409))
+async def list_runtimes(call: Context, query: Owner) -> Response:
+    """Return durations of each tool's latest successful runs."""
+    return await call.read(lambda: {"tools": call.operator.runtimes(call.owner(query.owner))})
 
-    @cached_property
-    def all(self) -> list[Operation]:
-        return [*self._of_tasks(), *self._of_one_task(), *self._of_server()]
 
-    def _of_tasks(self) -> list[Operation]:
-        m = models
-        return [
-            Operation(
-                *("GET", "/tasks", "listTasks", "List tasks", self.list_tasks),
-                answer=m.TaskList,
-                query=m.ListTasks,
-                refused=[409],
-            ),
-            Operation(
-                *("POST", "/tasks", "submitTask", "Submit a task", self.submit),
-                answer=m.TaskWithInputs,
-                body=m.Submit,
-                status=201,
-                also=[200],
-                refused=[409, 429],
-            ),
-            Operation(
-                *("POST", "/tasks/actions", "actOnTasks", "Act on all that a filter chooses", self.act),
-                answer=m.Acted,
-                body=m.Bulk,
-                refused=[409],
-            ),
-            Operation(
-                *("GET", "/events", "followEvents", "Follow what happens", self._streams.events),
-                query=m.FollowEvents,
-                streams=True,
-            ),
-        ]
+_QUEUES = m.list_of("queues", m.Queue)
 
-    def _of_one_task(self) -> list[Operation]:
-        m, at = models, "/tasks/{task_id}"
-        return [
-            Operation("GET", at, "getTask", "All about a task", self.get_task, m.WholeTask, refused=[404]),
-            Operation(
-                *("DELETE", at, "deleteTask", "Forget a finished task", self.delete_task),
-                status=204,
-                refused=[404, 409],
-            ),
-            Operation(
-                *("GET", f"{at}/result", "getResult", "The outcome of a finished task", self.get_result),
-                answer=m.Result,
-                refused=[404, 409],
-            ),
-            Operation(
-                *("GET", f"{at}/logs", "getLog", "A part of its log", self.get_log),
-                answer=m.LogPage,
-                query=m.ReadLog,
-                refused=[404],
-            ),
-            Operation(
-                *("GET", f"{at}/logs/stream", "followLog", "Follow its log", self._streams.log),
-                query=m.FollowLog,
-                streams=True,
-                refused=[404],
-            ),
-            Operation(
-                *("GET", f"{at}/artifacts", "listArtifacts", "The files it made", self.list_artifacts),
-                answer=m.Artifacts,
-                refused=[404],
-            ),
-            Operation(
-                *("POST", f"{at}/cancel", "cancelTask", "Ask for it to be stopped", self.cancel_task),
-                answer=m.TaskWithInputs,
-                body=m.Cancel,
-                refused=[404],
-            ),
-            Operation(
-                *("POST", f"{at}/retry", "retryTask", "Run it once more", self.retry_task),
-                answer=m.TaskWithInputs,
-                body=m.Retry,
-                also=[201],
-                refused=[404, 409, 429],
-            ),
-            Operation(
-                *("POST", f"{at}/answers", "answerTask", "Answer its questions", self.answer_task),
-                answer=m.TaskWithInputs,
-                body=m.Answers,
-                refused=[404],
-            ),
-        ]
 
-    def _of_server(self) -> list[Operation]:
-        m = server_models
-        server = partial(Operation, group="Server")
-        ask = partial(
-            server, "GET", "/statistics", "getStatistics", "What ended over a time", self.get_statistics
-        )
-        count = partial(server, "GET", "/states", "countStates", "Tasks by state", self.count_states)
-        time = partial(server, "GET", "/runtimes", "listRuntimes", "How long tools take", self.list_runtimes)
-        return [
-            server("GET", "/me", "getMe", "Who asks, and with which role", self.get_me, m.Me),
-            server("GET", "/overview", "getOverview", "The last hour", self.get_overview, m.Overview),
-            ask(m.Statistics, query=m.AskStatistics, refused=[409]),
-            count(m.States, query=m.OfOwner, refused=[409]),
-            time(m.AllRuntimes, query=m.OfOwner, refused=[409]),
-            server("GET", "/queues", "listQueues", "The queues", self.list_queues, m.Queues),
-            server(
-                *("POST", "/queues/{queue}/pause", "pauseQueue", "Let none of its tasks begin"),
-                *(self.pause_queue, m.Queues),
-            ),
-            server(
-                *("POST", "/queues/{queue}/resume", "resumeQueue", "Let them begin again"),
-                *(self.resume_queue, m.Queues),
-            ),
-            server("GET", "/workers", "listWorkers", "The workers", self.list_workers, m.Workers),
-            server("GET", "/supervisor", "getSupervisor", "Who runs them", self.get_supervisor, m.Supervisor),
-            server("GET", "/clients", "listClients", "Clients' patience", self.list_clients, m.Clients),
-            server(
-                *("DELETE", "/clients", "forgetClients", "Forget what was learned of them"),
-                *(self.forget_clients, m.Forgotten),
-                query=m.ForgetClients,
-            ),
-            server(
-                *("GET", "/webhooks", "listWebhooks", "Whom an end could not be told to yet"),
-                *(self.list_webhooks, m.Deliveries),
-                query=m.OfOwner,
-                refused=[409],
-            ),
-            server(
-                *("POST", "/webhooks/{webhook_id}/retry", "retryWebhook", "Send it again"),
-                *(self.retry_webhook, m.Retried),
-            ),
-            server("GET", "/tools", "listTools", "The tools, with schemas", self.list_tools, m.Tools),
-            server("GET", "/openapi.json", "getOpenApi", "This document", self.get_document, models.Shown),
-        ]
+@server.get("/queues", response_model=_QUEUES, responses=problems())
+async def list_queues(call: Context) -> Response:
+    return await call.read(lambda: {"queues": call.operator.queues()})
+
+
+@server.post("/queues/{queue}/pause", response_model=_QUEUES, responses=problems(413, 415))
+async def pause_queue(call: Context, queue: TaskId) -> Response:
+    """Start no more tasks of a queue until it is resumed. Running tasks continue."""
+    call.access.require_operate_all("pause or resume queues")
+    await call.blocking.run(call.operator.pause, queue, by=call.access.principal)
+    return await list_queues(call)
+
+
+@server.post("/queues/{queue}/resume", response_model=_QUEUES, responses=problems(413, 415))
+async def resume_queue(call: Context, queue: TaskId) -> Response:
+    call.access.require_operate_all("pause or resume queues")
+    await call.blocking.run(call.operator.resume, queue)
+    return await list_queues(call)
+
+
+@server.get("/workers", response_model=m.list_of("workers", m.Worker), responses=problems())
+async def list_workers(call: Context) -> Response:
+    access = call.access
+    return await call.read(lambda: {"workers": call.operator.workers(access.owner, hosts=access.is_operator)})
+
+
+@server.get("/supervisor", response_model=m.Supervisor, responses=problems())
+async def get_supervisor(call: Context) -> Response:
+    return await call.read(lambda: call.operator.supervisor(hosts=call.access.is_operator))
+
+
+@server.get("/clients", response_model=m.list_of("clients", m.Client), responses=problems())
+async def list_clients(call: Context) -> Response:
+    """List clients that timed out on a call, with the time limits known or learned for each."""
+    return await call.read(lambda: {"clients": call.operator.clients()})
+
+
+@server.delete("/clients", response_model=m.Forgotten, responses=problems(413, 415))
+async def forget_clients(call: Context, query: Annotated[m.ClientQuery, Query()]) -> Response:
+    """Delete learned timeouts of one client or of all."""
+    call.access.require_operate_all("forget clients")
+    return await call.read(lambda: {"forgotten": call.operator.forget_clients(query.name)})
+
+
+@server.get("/webhooks", response_model=m.list_of("deliveries", m.Delivery), responses=problems(409))
+async def list_webhooks(call: Context, query: Owner) -> Response:
+    """List pending and failed webhook deliveries."""
+    return await call.read(lambda: {"deliveries": call.operator.webhooks(call.owner(query.owner))})
+
+
+@server.post("/webhooks/{webhook_id}/retry", response_model=m.WebhookRetry, responses=problems(413, 415))
+async def retry_webhook(call: Context, webhook_id: TaskId) -> Response:
+    call.access.require_operate()
+    owner = call.access.owner
+    return await call.read(
+        lambda: {"webhook_id": webhook_id, "retried": call.operator.retry_webhook(webhook_id, owner)}
+    )
+
+
+@server.get("/tools", response_model=m.list_of("tools", m.Tool), responses=problems())
+async def list_tools(call: Context) -> Response:
+    return await call.read(lambda: {"tools": call.operator.tools()})
+
+
+@server.get("/openapi.json", response_model=m.Output, responses=problems())
+async def get_open_api(request: Request) -> Response:
+    """Return this document."""
+    return json_response(openapi(request.app))

@@ -1,8 +1,4 @@
-"""Charts of what ended over time, as shapes for a template to draw: columns of bars, and their labels.
-
-A chart is as wide as its page allows, so it is stretched sideways and has no text in it: the labels stand
-around it, at even distances.
-"""
+"""Charts of completions and latencies, computed as shapes for templates."""
 
 from __future__ import annotations
 
@@ -11,16 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ...app import Backburner
+from ...service.monitoring import merge_statistics
+
 HEIGHT = 120.0
-#: How wide a column is, and how much of that is left free.
+#: Width of a column, and the gap within it.
 _COLUMN, _GAP = 10.0, 2.0
-#: Whatever is there can be seen.
-_LEAST, _MARK = 2.0, 3.0
-#: So many steps has a scale of spans of time.
+#: Smallest height of a bar, and height of the median mark.
+_MIN_BAR, _MARK = 2.0, 3.0
+#: Steps of a time scale.
 _STEPS = 4
-#: Tops of scales, and ten times as much, and so on.
+#: Upper ends of scales, to be multiplied by powers of ten.
 _TOPS = (2, 4, 6, 8, 10, 12, 16, 20, 30, 40, 50, 60, 80, 100)
-#: What ended, in three kinds, from below.
+#: Series of the throughput chart, from bottom to top.
 KINDS = {
     "succeeded": ("succeeded",),
     "failed": ("failed", "timed_out"),
@@ -31,7 +30,7 @@ _WORDS = {"succeeded": "succeeded", "failed": "failed", "other": "cancelled or e
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`kind` is the class by which it is coloured."""
+    """`kind` is its CSS class."""
 
     kind: str
     y: float
@@ -40,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A stretch of time: what is drawn, and the same in words."""
+    """One interval: its bars, and a description."""
 
     x: float
     since: str
@@ -54,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`labels` are from above to below, one for each of `lines`. Without columns there is nothing to draw."""
+    """`labels` belong to `lines`, from top to bottom."""
 
     width: float
     columns: Sequence[Column]
@@ -71,20 +70,20 @@ def clock(time: str) -> str:
 
 
 def counts(ended: dict[str, int]) -> dict[str, int]:
-    """How many ended in each of our kinds."""
+    """Return completions by series."""
     return {kind: sum(ended.get(state, 0) for state in states) for kind, states in KINDS.items()}
 
 
-# -- how many ended --------------------------------------------------------------------------------
+# -- throughput ------------------------------------------------------------------------------------
 
 
 def throughput(statistics: dict[str, Any]) -> Chart:
     stretches = statistics["stretches"]
     most = max((sum(one["ended"].values()) for one in stretches), default=0)
-    top = _even(most)
+    top = _scale_end(most)
     columns = [
         Column(
-            n * _COLUMN, one["since"], _counted(counts(one["ended"])), [*_stack(counts(one["ended"]), top)]
+            n * _COLUMN, one["since"], _in_words(counts(one["ended"])), [*_stack(counts(one["ended"]), top)]
         )
         for n, one in enumerate(stretches)
         if one["ended"]
@@ -97,17 +96,17 @@ def _stack(counted: dict[str, int], top: int) -> Iterator[Bar]:
     y = HEIGHT
     for kind, count in counted.items():
         if count:
-            height = max(_LEAST, HEIGHT * count / top)
+            height = max(_MIN_BAR, HEIGHT * count / top)
             y = max(0.0, y - height)
             yield Bar(kind, round(y, 2), round(height, 2))
 
 
-def _counted(counted: dict[str, int]) -> str:
+def _in_words(counted: dict[str, int]) -> str:
     return ", ".join(f"{count:,} {_WORDS[kind]}" for kind, count in counted.items() if count)
 
 
-def _even(most: int) -> int:
-    """The first number for the top of a scale that is no less, and can be halved."""
+def _scale_end(most: int) -> int:
+    """Return the smallest even scale end that is not below `most`."""
     size = 1
     while most > _TOPS[-1] * size:
         size *= 10
@@ -121,11 +120,11 @@ def _brief(value: int) -> str:
     return str(value)
 
 
-# -- how long it took ------------------------------------------------------------------------------
+# -- latency ---------------------------------------------------------------------------------------
 
 
 def latency(statistics: dict[str, Any], of: str) -> Chart:
-    """Of `wait` or `run`: bars from what half are within to what 95 of 100 are. Each bound is a step."""
+    """Chart the median and 95th percentile of `wait` or `run`; the y axis counts bounds."""
     bounds: list[float] = statistics["bounds_s"]
     spans = [
         (n, one["since"], _step(one[of]["half_within_s"], bounds), _step(one[of]["most_within_s"], bounds))
@@ -145,7 +144,7 @@ def latency(statistics: dict[str, Any], of: str) -> Chart:
     columns = []
     for n, since, half, most in spans:
         reach = [Bar("reach", y(most), y(half) - y(most))] if most > half else []
-        said = f"half {within(half, bounds)}, 95 % {within(most, bounds)}"
+        said = f"median {within(half, bounds)}, 95 % {within(most, bounds)}"
         mark = Bar("half", min(y(half), HEIGHT - _MARK), _MARK)
         columns.append(Column(n * _COLUMN, since, said, [*reach, mark]))
     steps = [low + step * n for n in range(count, -1, -1)]
@@ -153,10 +152,7 @@ def latency(statistics: dict[str, Any], of: str) -> Chart:
 
 
 def _scale(first: int, last: int, longest: int) -> tuple[int, int, int]:
-    """Where the scale begins, how many bounds there are from one label to the next, and how many such steps.
-
-    There is room above and below what is drawn, where there are bounds.
-    """
+    """Return the scale's first bound, bounds per label, and number of labels, with a margin on both ends."""
     low, high = max(0, first - 1), min(longest, last + 1)
     step = max(1, -(-(high - low) // _STEPS))
     count = max(_STEPS, -(-(high - low) // step))
@@ -176,7 +172,7 @@ def within(at: int, bounds: list[float]) -> str:
 
 
 def spread_words(spread: dict[str, Any], bounds: list[float]) -> tuple[str, str]:
-    """Within what half is, and 95 of 100."""
+    """Return median and 95th percentile as words."""
     if not any(spread["counts"]):
         return "–", "–"
     half, most = (_step(spread[name], bounds) for name in ("half_within_s", "most_within_s"))
@@ -193,24 +189,24 @@ def _bound(at: int, bounds: list[float]) -> str:
     return f"{seconds * 1000:g} ms"
 
 
-# -- which time ------------------------------------------------------------------------------------
+# -- periods ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A time that can be chosen, in stretches; `marks` stand below it at even distances."""
+    """A selectable period; `marks` label its time axis."""
 
     name: str
     title: str
-    stretches: int
+    intervals: int
     every_ms: int
     each: str
     marks: Sequence[str]
 
     def around(self, now_ms: int) -> tuple[int, int]:
-        """From when to when. Stretches begin at even times, so that a chart moves on only with these."""
+        """Return begin and end, aligned to intervals, so that a chart shifts once per interval."""
         end = (now_ms // self.every_ms + 1) * self.every_ms
-        return end - self.stretches * self.every_ms, end
+        return end - self.intervals * self.every_ms, end
 
 
 PERIODS = {
@@ -230,3 +226,33 @@ PERIODS = {
         ),
     )
 }
+
+
+#: The latest intervals, read each time: more tasks may end in them.
+_FRESH = 2
+#: Older intervals are cached this long: a task in them may be deleted or retried.
+_CACHE_MS = 60_000
+_MAX_CACHED = 100
+
+
+class StatisticsCache:
+    """Statistics of a period, with older intervals cached. Blocks."""
+
+    def __init__(self, app: Backburner) -> None:
+        self._app = app
+        self._cached: dict[tuple[str | None, str, int], tuple[int, dict[str, Any]]] = {}
+
+    def statistics(self, owner: str | None, period: Period, now_ms: int) -> dict[str, Any]:
+        since, until = period.around(now_ms)
+        edge = until - _FRESH * period.every_ms
+        every_s, read = period.every_ms / 1000, self._app.operator.statistics
+        key = (owner, period.name, since)
+        read_at, before = self._cached.get(key, (0, None))
+        if before is None or now_ms - read_at > _CACHE_MS:
+            before = read(owner, since=since, until=edge, every_s=every_s)
+            self._cache(key, now_ms, before)
+        return merge_statistics(before, read(owner, since=edge, until=until, every_s=every_s))
+
+    def _cache(self, key: tuple[str | None, str, int], now_ms: int, before: dict[str, Any]) -> None:
+        valid = {known: one for known, one in self._cached.items() if now_ms - one[0] <= _CACHE_MS}
+        self._cached = {**(valid if len(valid) < _MAX_CACHED else {}), key: (now_ms, before)}

@@ -1,9 +1,11 @@
-"""Templates: everything in them is taken for hostile text, and shown as it is."""
+"""Templates and static files of the dashboard. All values are escaped."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -14,14 +16,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.runtime import Macro
 from markupsafe import Markup
 
-from ...log_lines import about
-from ...terminal_text import printable
+from ...core.text import printable
+from ...observability.logging import about
 
 logger = logging.getLogger(__name__)
 
-_KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-#: The card has the same text and the same forms; they stand in its room.
-_OF_CARD = ("text.js", "forms.js")
+_MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+#: Scripts shared with the card.
+_CARD_SCRIPTS = ("text.js", "forms.js")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -42,7 +44,7 @@ def environment() -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    """What is put out: nothing for None, and what cannot be seen made visible."""
+    """Print None as nothing, and invisible characters visibly."""
     if value is None:
         return ""
     return value if isinstance(value, Markup) else printable(value, lines=True)
@@ -59,14 +61,14 @@ def shown(part: Macro, instead: Macro, task: dict[str, Any], *values: Any) -> st
 
 @lru_cache(maxsize=1000)  # a page is rendered again and again
 def _log_once(task_id: str, reason: str) -> None:
-    logger.error("Task %s cannot be shown on the dashboard: %s", task_id, reason, extra=about(task_id))
+    logger.error("Rendering task %s on the dashboard failed: %s", task_id, reason, extra=about(task_id))
 
 
 # -- filters ---------------------------------------------------------------------------------------
 
 
 def span(seconds: float | None) -> str:
-    """A span of time in words, as exact as its length asks for."""
+    """Format a duration, with less precision for longer ones."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -84,7 +86,7 @@ def span(seconds: float | None) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """As `span`, of what is only about right."""
+    """Format an estimated duration."""
     if seconds < 5:
         return "a few seconds"
     if seconds < 60:
@@ -105,7 +107,7 @@ def number(value: float) -> str:
 
 
 def data(value: Any) -> Markup:
-    """A value for a script, within `<script type="application/json">`: nothing in it can end the element."""
+    """Serialize a value for `<script type="application/json">`; it cannot close the element."""
     text = json.dumps(value)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
@@ -115,28 +117,82 @@ def pretty(value: Any) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a text that may be long, and how much more there is."""
+    """Cut a text at `most` characters and append the number left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def seconds_between(begin: str, end: str) -> float:
-    """Between two times as the records have them."""
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-# -- files that pages load -------------------------------------------------------------------------
+# -- static files -------------------------------------------------------------------------
 
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """The contents and the media type of each, by its name."""
-    own, of_card = files(__package__) / "static", files("backburner.mcp.card") / "page"
-    found = [one for one in own.iterdir() if one.name.endswith(tuple(_KINDS))]
-    found += [of_card / name for name in _OF_CARD]
-    return {one.name: (one.read_bytes(), _KINDS["." + one.name.rpartition(".")[2]]) for one in found}
+    """Return content and media type of each static file, by name."""
+    own, card = files(__package__) / "static", files("backburner.mcp.card") / "page"
+    found = [one for one in own.iterdir() if one.name.endswith(tuple(_MEDIA_TYPES))]
+    found += [card / name for name in _CARD_SCRIPTS]
+    return {one.name: (one.read_bytes(), _MEDIA_TYPES["." + one.name.rpartition(".")[2]]) for one in found}
 
 
 @cache
 def static_address(name: str) -> str:
-    """Where a page finds a file. Another content has another address, so browsers may keep it for good."""
+    """Return the address of a static file. It contains a hash, so browsers may cache it forever."""
     return f"/dashboard/static/{name}?v={sha256(static_files()[name][0]).hexdigest()[:12]}"
+
+
+#: Limits of a tree: nodes, children of a node, characters of a text, depth.
+_MAX_NODES, _MAX_CHILDREN, _MAX_CHARS, _MAX_DEPTH = 800, 100, 2_000, 16
+#: Characters of a single text, and of all texts together.
+_MAX_TEXT, _MAX_TOTAL = 20_000, 60_000
+#: Deeper or larger nodes are closed at first.
+_OPEN_DEPTH, _OPEN_CHILDREN = 2, 12
+
+
+@dataclass(slots=True)
+class Node:
+    """A JSON value of a tree. `left_out` counts children or characters that are not shown."""
+
+    kind: str
+    key: str = ""
+    text: str = ""
+    count: int = 0
+    left_out: int = 0
+    is_open: bool = False
+    children: Sequence[Node] = field(default_factory=list)
+
+
+def tree_of(value: Any) -> Node:
+    return _TreeBuilder(_MAX_NODES).node("", value, 0)
+
+
+class _TreeBuilder:
+    """Builds nodes within the limits on nodes and characters."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.chars = left, _MAX_TOTAL
+
+    def node(self, key: str, value: Any, depth: int) -> Node:
+        self.left -= 1
+        key = key if len(key) <= 200 else f"{key[:200]}…"
+        if isinstance(value, str):
+            most = min(_MAX_CHARS if depth else _MAX_TEXT, max(self.chars, 40))
+            self.chars -= min(most, len(value))
+            return Node("text", key, value[:most], len(value), max(0, len(value) - most))
+        if not isinstance(value, dict | list):
+            text = json.dumps(value)
+            kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else "word"
+            return Node(kind, key, text[:_MAX_CHARS], left_out=max(0, len(text) - _MAX_CHARS))
+        kind = "object" if isinstance(value, dict) else "list"
+        children = list(self._children(value, depth)) if depth < _MAX_DEPTH else []
+        is_open = depth < _OPEN_DEPTH and (depth == 0 or len(value) <= _OPEN_CHILDREN)
+        return Node(kind, key, "", len(value), len(value) - len(children), is_open, children)
+
+    def _children(self, value: dict[str, Any] | list[Any], depth: int) -> Iterator[Node]:
+        named = value.items() if isinstance(value, dict) else enumerate(value)
+        for at, (key, one) in enumerate(named):
+            if at == _MAX_CHILDREN or self.left <= 0:
+                return
+            yield self.node(str(key), one, depth + 1)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backburner.looking import LATENCY_BOUNDS_MS
-from backburner.stores import open_store
+from backburner.core.monitoring import LATENCY_BOUNDS_MS
+from backburner.service.monitoring import merge_statistics, statistics
+from backburner.store import open_store
 from backburner.web.dashboard.charts import HEIGHT, PERIODS, Chart, latency, throughput
-from backburner.web.spans import joined, statistics
 from tests.integration.web.conftest import Api, Served
 
 BOUNDS = [bound / 1000 for bound in LATENCY_BOUNDS_MS]
@@ -67,7 +67,7 @@ def test_a_column_says_what_it_shows() -> None:
     (column,) = throughput(of(stretch(ended))).columns
     assert column.title == "Wed 12:00 UTC: 1,200 succeeded, 3 failed, 4 cancelled or expired"
     (column,) = latency(of(stretch(ended, 2.5, None)), "wait").columns
-    assert column.title == "Wed 12:00 UTC: half within 2.5 s, 95 % longer than 1 day"
+    assert column.title == "Wed 12:00 UTC: median within 2.5 s, 95 % longer than 1 day"
 
 
 def test_a_period_begins_at_an_even_time_and_has_this_moment_in_it() -> None:
@@ -75,7 +75,7 @@ def test_a_period_begins_at_an_even_time_and_has_this_moment_in_it() -> None:
     for period in PERIODS.values():
         since, until = period.around(now_ms)
         assert since % period.every_ms == 0
-        assert until - since == period.stretches * period.every_ms
+        assert until - since == period.intervals * period.every_ms
         assert until - period.every_ms <= now_ms < until
 
 
@@ -90,4 +90,4 @@ def test_two_times_that_are_joined_are_as_one(open_server: Served) -> None:
         parts = [statistics(store, *times, 1000) for times in ((begin, middle), (middle, end))]
         whole = statistics(store, begin, end, 1000)
     assert sum(whole["total"]["ended"].values()) >= 2
-    assert joined(*parts) == whole
+    assert merge_statistics(*parts) == whole

@@ -97,7 +97,7 @@ def test_a_token_that_nobody_knows_is_refused(guarded: str) -> None:
     form = {"token": "guessed", "next": "/"}
     answer = httpx2.post(f"{guarded}/dashboard/sign-in", data=form)
     assert answer.status_code == 403
-    assert "does not know this token" in answer.text
+    assert "Unknown or expired token" in answer.text
     assert "set-cookie" not in answer.headers
 
 

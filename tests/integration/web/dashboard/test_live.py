@@ -14,7 +14,7 @@ from tests.deployment import Deployment
 from tests.integration.web.conftest import PROGRAM, Api, Served
 from tests.integration.web.dashboard.conftest import Open, new_link
 
-AWAY = "The server is away"
+AWAY = "Server not reachable"
 
 
 def test_a_page_moves_while_one_looks_and_keeps_the_focus(look: Open, local: Api) -> None:

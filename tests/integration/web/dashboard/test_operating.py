@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from backburner.client_time_outs import ClientTimeOut
-from backburner.config import Settings
-from backburner.service import TaskService
-from backburner.stores import open_store
-from backburner.tools import Registry, ToolSpec
+from backburner.core.monitoring import ClientTimeout
+from backburner.service.tasks import TaskService
+from backburner.settings import Settings
+from backburner.store import open_store
+from backburner.tools.spec import Registry, ToolSpec
 from tests import services
 from tests.deployment import Deployment
 from tests.integration.web.conftest import PROGRAM, Api, Served
@@ -46,14 +46,14 @@ def test_a_new_store_says_what_to_do_next(unused: Served, windows: Callable[...,
     tools = page.get_by_role("main").get_by_role("link", name="Tools")
     expect(tools).to_have_attribute("href", "/dashboard/tools")
     page.goto("/dashboard/clients")
-    expect(page.get_by_role("main")).to_contain_text("No client has given up on a call")
+    expect(page.get_by_role("main")).to_contain_text("No client has timed out on a call")
     page.goto("/dashboard/workers")
-    expect(page.get_by_role("heading", name="Nobody is here")).to_be_visible()
+    expect(page.get_by_role("heading", name="No workers running")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("backburner worker APP.py")
     submit_elsewhere(unused)
-    expect(page.get_by_role("heading", name="Nobody is working")).to_be_visible()
+    expect(page.get_by_role("heading", name="No workers", exact=True)).to_be_visible()
     page.goto("/")
-    expect(page.get_by_role("main")).to_contain_text("Nobody works on the queue cpu_standard: 1 waits.")
+    expect(page.get_by_role("main")).to_contain_text("No worker for the queue cpu_standard: 1 waiting.")
 
 
 def submit_elsewhere(server: Served) -> None:
@@ -129,7 +129,7 @@ def learned(open_server: Served) -> Iterator[None]:
         ):
             month_ago = now - 40 * 86_400_000
             seen_at = now if name == "opencode" else month_ago
-            store.keep_time_out(ClientTimeOut(name, version, "stdio", seen_at, waited_ms, waited_ms))
+            store.keep_time_out(ClientTimeout(name, version, "stdio", seen_at, waited_ms, waited_ms))
         yield
         store.forget_time_outs()
 
@@ -138,11 +138,11 @@ def learned(open_server: Served) -> Iterator[None]:
 def test_clients_show_how_long_they_wait_and_from_where_that_is_known(look: Open) -> None:
     page = look("/dashboard/clients")
     opencode = page.locator("li", has_text="opencode")
-    expect(opencode).to_contain_text("held for 36 s, and longer while there is progress")
+    expect(opencode).to_contain_text("held for 36 s, longer with progress")
     for shown in ("Learned", "5 min 0 s", "45 s", "restarts the idle clock"):
         expect(opencode).to_contain_text(shown)
     expect(page.locator("li", has_text="<b>my agent</b>")).to_contain_text("Assumed")
-    expect(page.locator("li", has_text="Visual Studio Code")).to_contain_text("held to their end")
+    expect(page.locator("li", has_text="Visual Studio Code")).to_contain_text("held until they end")
 
 
 @pytest.mark.usefixtures("learned")

@@ -1,4 +1,4 @@
-"""The overview: what there is, what ended, what runs, and what needs somebody."""
+"""The overview: what there is, what ended, what runs, and what needs attention."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_failure_says_why_and_can_be_tried_again(look: Open, local: Api) -> No
     failed = page.locator(f"#failed-{task_id}")
     expect(failed).to_contain_text("<img src=x onerror=alert(1)> \\u202e broke")
     failed.get_by_role("button", name="Retry").click()
-    expect(page.locator("#said")).to_have_text("It runs once more")
+    expect(page.locator("#said")).to_have_text("Queued again")
     local.until(task_id, lambda task: task["attempt"] == 2 and task["state"] == "failed")
     expect(failed).to_be_visible()
 
@@ -88,14 +88,16 @@ def test_what_ended_is_drawn_and_stands_in_a_table(look: Open, local: Api) -> No
     local.finished("count")
     page = look("/?last=day")
     expect(page.get_by_role("link", name="Last Day")).to_have_attribute("aria-current", "true")
-    expect(page.get_by_role("img", name="How many tasks ended each 20 minutes")).to_be_visible()
+    expect(page.get_by_role("img", name="Completed tasks each 20 minutes")).to_be_visible()
     title = page.locator("#chart-ended .column title").last.text_content()
     assert title is not None
     assert "succeeded" in title
     page.locator("#chart-run .column").last.hover()
-    expect(page.locator("figure", has_text="Time to run").locator(".readout")).to_contain_text("half within")
-    page.get_by_text("These charts as a table").click()
-    table = page.get_by_role("region", name="What ended, as a table")
+    expect(page.locator("figure", has_text="Time to run").locator(".readout")).to_contain_text(
+        "median within"
+    )
+    page.get_by_text("Show as a table").click()
+    table = page.get_by_role("region", name="Completed tasks, as a table")
     expect(table.get_by_role("columnheader").first).to_have_text("From (UTC)")
     assert table.locator("tbody tr").count() >= 1
     page.get_by_role("link", name="Last Week").click()

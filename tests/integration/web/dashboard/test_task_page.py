@@ -38,9 +38,11 @@ def test_a_task_moves_before_ones_eyes_and_takes_an_answer(look: Open, local: Ap
     expect(page.locator("#state")).to_have_text("succeeded")
     expect(page.locator("#result pre")).to_have_text("accept")
     expect(page.get_by_role("group", name="Question")).to_have_count(0)
-    expect(page.locator(".strip rect.asked")).to_have_count(1)
+    expect(page.locator(".timeline rect.asked")).to_have_count(1)
     page.locator("#events summary").click()
-    expect(page.locator("#events li")).to_contain_text(["Submitted", "Taken", "Begun", "To be tried again"])
+    expect(page.locator("#events li")).to_contain_text(
+        ["Submitted", "Claimed", "Started", "Queued for a retry"]
+    )
 
 
 def test_a_question_is_answered_by_its_form_or_declined(look: Open, local: Api) -> None:
@@ -64,7 +66,7 @@ def test_a_task_is_cancelled_with_a_reason(look: Open, local: Api) -> None:
     dialog.get_by_role("button", name="Keep it running").click()
     expect(dialog).to_be_hidden()
     page.get_by_role("button", name="Cancel", exact=True).click()
-    dialog.get_by_label("Why").fill("enough of it")
+    dialog.get_by_label("Reason").fill("enough of it")
     dialog.get_by_role("button", name="Cancel the task").click()
     expect(page.locator("#state")).to_have_text("cancelled")
     expect(page.get_by_role("region", name="Cancelled")).to_contain_text("enough of it")
@@ -74,7 +76,7 @@ def test_a_task_that_waits_says_why(look: Open, local: Api) -> None:
     local.post("/queues/cpu_heavy/pause")
     try:
         page = look(at(local.submit("long_line", chars=10)))
-        reasons = page.get_by_role("region", name="Why it waits")
+        reasons = page.get_by_role("region", name="Reason for waiting")
         expect(reasons).to_contain_text("The queue cpu_heavy is paused")
     finally:
         local.post("/queues/cpu_heavy/resume")
@@ -95,7 +97,7 @@ def test_a_failed_task_says_what_went_wrong_and_is_tried_again(look: Open, local
     error.get_by_text("Traceback", exact=True).click()
     expect(error.locator("pre")).to_contain_text("raise RuntimeError(reason)")
     page.get_by_role("button", name="Retry", exact=True).click()
-    expect(page.locator(".strip rect.failed")).to_have_count(2)
+    expect(page.locator(".timeline rect.failed")).to_have_count(2)
     page.get_by_role("button", name="Retry with other inputs").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("reason")).to_have_value("<b>broken</b>")
@@ -152,7 +154,7 @@ def test_a_long_log_is_drawn_in_part_and_searched_whole(look: Open, local: Api, 
     expect(found).to_have_text("1 of 111 lines")
     expect(page.locator("#L77 mark")).to_have_text("number 77")
     expect(page.locator("#L77")).to_be_in_viewport()
-    page.get_by_role("button", name="The match before").click()
+    page.get_by_role("button", name="Previous match").click()
     expect(found).to_have_text("111 of 111 lines")
     expect(page.locator("#L7799")).to_be_in_viewport()
     page.get_by_role("button", name="To the end").click()
@@ -221,7 +223,7 @@ def test_files_are_seen_and_downloaded(look: Open, painted: str) -> None:
     expect(file.locator("pre")).to_contain_text('"forces": [')
     html = page.locator("#files li", has_text="page.html")
     html.get_by_role("button", name="Show").click()
-    expect(html.locator("pre")).to_contain_text("… 140 kB in all")
+    expect(html.locator("pre")).to_contain_text("… 140 kB total")
     with page.expect_download() as download:
         html.get_by_role("link", name="Download").click()
     assert download.value.path().read_bytes() == b"no page" * 20_000
@@ -235,7 +237,7 @@ def test_a_task_that_is_deleted_while_one_looks_says_so(look: Open, local: Api) 
     page = look(at(task_id))
     expect(page.get_by_role("button", name="Delete")).to_be_visible()
     local.delete(f"/tasks/{task_id}")
-    expect(page.get_by_role("alert")).to_contain_text("not kept any more")
+    expect(page.get_by_role("alert")).to_contain_text("expired or was deleted")
     expect(page.get_by_role("button", name="Delete")).to_be_hidden()
     assert page.request.get(at(task_id)).status == 404
 

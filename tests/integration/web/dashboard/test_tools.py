@@ -83,7 +83,7 @@ def test_the_same_inputs_as_json(look: Open, local: Api) -> None:
     expect(text).to_have_value(re.compile(r'"sizes": \[\s+4\s+\]'))
     text.fill("[]")
     page.get_by_role("button", name="Submit").click()
-    expect(page.get_by_text("The inputs are an object")).to_be_visible()
+    expect(page.get_by_text("The inputs must be an object")).to_be_visible()
     text.fill('{"name": "b", "sizes": [5], "box": {}, "note": "two\\nlines"}')
     page.get_by_role("button", name="Form").click()
     expect(page.get_by_label("note")).to_have_value("two\nlines")
@@ -95,7 +95,7 @@ def test_the_same_inputs_as_json(look: Open, local: Api) -> None:
 
 def test_a_tool_without_inputs_needs_only_a_press(look: Open, local: Api) -> None:
     page = look("/dashboard/tools/wait")
-    expect(page.get_by_text("It takes no inputs.")).to_be_visible()
+    expect(page.get_by_text("No inputs.")).to_be_visible()
     task_id = submitted(page)
     assert local.get(f"/tasks/{task_id}")["tool_name"] == "wait"
     local.post(f"/tasks/{task_id}/cancel")
@@ -104,7 +104,7 @@ def test_a_tool_without_inputs_needs_only_a_press(look: Open, local: Api) -> Non
 @pytest.mark.whole
 def test_who_may_only_look_has_no_form(look_as: Open) -> None:
     page = look_as("alices-screen", "/dashboard/tools/shaped")
-    expect(page.get_by_text("Your token may look")).to_be_visible()
+    expect(page.get_by_text("Your role cannot start tasks")).to_be_visible()
     expect(page.get_by_role("button", name="Submit")).to_have_count(0)
     assert page.request.get("/dashboard/tools/none").status == 400
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backburner.testing import contract_app
+from tests.contracts.engine_tools import contract_app
 from tests.told_transport import serve_as_told
 
 if __name__ == "__main__":

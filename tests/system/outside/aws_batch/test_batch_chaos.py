@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
 from tests.aws import MotoServer
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Local, running
 from tests.integration.engine.partition import Partition
 from tests.ledger import (

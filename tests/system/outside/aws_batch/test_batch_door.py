@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from backburner import Backburner
-from backburner.lifecycle import State
-from backburner.testing import EngineContract, contract_app
-from backburner.testing.engine.base import Work
+from backburner.core.lifecycle import State
 from tests import services
 from tests.aws import CREDENTIALS, MotoServer
+from tests.contracts.engine.base import Work
+from tests.contracts.engine.contract import EngineContract
+from tests.contracts.engine_tools import contract_app
 from tests.deployment import Deployment, HttpServer
 from tests.integration.engine.local import running
 from tests.services import free_port

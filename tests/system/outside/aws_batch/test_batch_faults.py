@@ -9,10 +9,10 @@ from typing import Any
 import psutil
 import pytest
 
-from backburner.lifecycle import State
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
 from tests.aws import MotoServer
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Local, kill, running
 from tests.system.outside.aws_batch.conftest import define
 
@@ -49,8 +49,8 @@ def local(tmp_path: Path, moto: MotoServer, definition: str, given: dict[str, st
     app = contract_app(
         store=f"sqlite:///{tmp_path}/tasks.db",
         engine="aws-batch",
-        aws_batch={**tables, "endpoint": moto.url, "drain_grace_s": 0.2, **given},
-        supervisor={"keeper_interval_s": 0.2, "heartbeat_s": 0.3, "lease_grace_s": 3.0},
+        aws_batch={**tables, "endpoint": moto.url, **given},
+        supervisor={"keeper_interval_s": 0.2, "heartbeat_s": 0.3, "lease_grace_s": 3.0, "drain_grace_s": 0.2},
     )
     with running(app) as local:
         yield local

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from backburner import Backburner
-from backburner.testing import EngineContract
+from tests.contracts.engine.contract import EngineContract
 from tests.services import RabbitServer, RedisServer
 from tests.system.outside.broker_workers import broker_app, working
 

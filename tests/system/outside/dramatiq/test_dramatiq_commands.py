@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.target import load, parse
+from backburner.core.lifecycle import State
+from backburner.tools.targets import load, parse
 from tests import services
 from tests.integration.engine.local import Local, running
 from tests.services import RedisServer
@@ -83,7 +83,7 @@ def started(*command: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
         services.running.discard(process.pid)
 
 
-def test_our_command_starts_dramatiq_s_for_each_queue_and_ends_them_when_it_is_told(lab: Local) -> None:
+def test_our_command_becomes_dramatiq_s_for_all_queues_and_ends_when_it_is_told(lab: Local) -> None:
     queues = ("--queue", "cpu_standard=1", "--queue", "cpu_heavy=1")
     with started("backburner", "worker", "lab.py", "--engine", "dramatiq", *queues) as process:
         for tool in ("standard", "heavy"):
@@ -97,12 +97,13 @@ def test_our_command_starts_dramatiq_s_for_each_queue_and_ends_them_when_it_is_t
 
 
 @pytest.mark.whole
-def test_dramatiq_s_own_command_works_one_task_at_a_time_on_all_queues(lab: Local) -> None:
-    command = ("dramatiq", "backburner.engines.dramatiq.worker", "--processes", "1")
+def test_dramatiq_s_own_command_runs_as_many_tasks_of_a_queue_at_once_as_it_has_threads(lab: Local) -> None:
+    command = ("dramatiq", "backburner.engines.dramatiq.worker", "--processes", "1", "--threads", "1")
     with started(*command, BACKBURNER_TARGET="lab.py") as process:
-        ids = [lab.submit(tool) for tool in ("span", "heavy_span") for _ in range(3)]
-        spans = sorted(lab.end(task_id).result for task_id in ids)
-        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+        ids = {tool: [lab.submit(tool) for _ in range(3)] for tool in ("span", "heavy_span")}
+        for own in ids.values():
+            spans = sorted(lab.end(task_id).result for task_id in own)
+            assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
         process.terminate()
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0, said

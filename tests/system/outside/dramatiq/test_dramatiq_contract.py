@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from backburner import Backburner
-from backburner.testing import EngineContract
-from tests.engine_contract import REPRESENTATIVE
+from tests.contracts.engine.contract import REPRESENTATIVE, EngineContract
 from tests.services import RabbitServer, RedisServer
 from tests.system.outside.broker_workers import broker_app, working
 

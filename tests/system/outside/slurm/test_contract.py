@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from backburner import Backburner
-from backburner.testing import EngineContract, contract_app
-from tests.engine_contract import REPRESENTATIVE
+from tests.contracts.engine.contract import REPRESENTATIVE, EngineContract
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import running
 from tests.system.outside.slurm.cluster import SlurmCluster
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backburner.lifecycle import State
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
+from backburner.core.lifecycle import State
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Local, running
 from tests.system.outside.slurm.cluster import SlurmCluster
 
@@ -20,10 +20,12 @@ pytestmark = pytest.mark.slow
 
 #: Jobs of the queue `one_by_one` want the one licence that there is; those of `broken` end at once.
 SLURM = {
-    "arguments": {"one_by_one": "--licenses=single"},
-    "partition": {"broken": "broken", "nowhere": "nope"},
+    "arguments": {
+        "one_by_one": "--licenses=single",
+        "broken": "--partition=broken",
+        "nowhere": "--partition=nope",
+    },
     "setup": 'if [ "$SLURM_JOB_PARTITION" = broken ]; then echo "module: not found" >&2; exit 3; fi',
-    "drain_grace_s": 0.3,
 }
 
 
@@ -61,7 +63,7 @@ def on_slurm(slurm: SlurmCluster, postgres_database: str, tmp_path: Path) -> Ite
         engine="slurm",
         queues={"cpu_standard": 2, "one_by_one": 1, "broken": 1, "nowhere": 1},
         slurm=SLURM,
-        supervisor={"keeper_interval_s": 0.5},
+        supervisor={"keeper_interval_s": 0.5, "drain_grace_s": 0.3},
     )
     with running(app) as local:
         yield OnSlurm(local, slurm)
@@ -78,7 +80,7 @@ def test_a_partition_that_is_not_there_is_told_and_a_job_that_begins_nothing_fai
     task = on_slurm.until(waiting, lambda task: task.waits_for is not None).task
     assert task.state is State.QUEUED
     assert "invalid partition specified: nope" in (task.waits_for or "")
-    assert "slurm.partition" in (task.waits_for or "")
+    assert "slurm.arguments" in (task.waits_for or "")
     on_slurm.service.cancel(waiting)
     failed = on_slurm.service.wait(broken, 90).task  # three jobs, each of which is looked at after 5 s
     assert (failed.state, failed.error and failed.error.type) == (State.FAILED, "job_ended")

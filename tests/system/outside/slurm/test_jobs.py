@@ -11,33 +11,33 @@ from typing import Any
 
 import pytest
 
-from backburner.config import Settings, SlurmSettings
-from backburner.engines.outside.queue import PartlyTaken
+from backburner.core.lifecycle import State
+from backburner.core.task import Resources
+from backburner.engines.external.dispatcher import PartialSubmit
 from backburner.engines.slurm import make_queue
 from backburner.errors import ConfigError, EngineError
-from backburner.hand_out import HandOut
-from backburner.lifecycle import State
-from backburner.task import Resources
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
+from backburner.settings import Settings, SlurmSettings
+from backburner.store.protocol import ExternalJob
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client
 from tests.system.outside.slurm.cluster import SlurmCluster
 
 
 class Jobs(Client):
-    """A store and Slurm; who hands out is the test."""
+    """A store and Slurm; the test dispatches."""
 
     def queue(self, **slurm: Any) -> Any:
         settings = dataclasses.replace(self.app.settings, slurm=SlurmSettings(**slurm))
         return make_queue(settings, ["cpu_standard", "one_by_one"], bytes)
 
-    def hand_out(self, *task_ids: str, **slurm: Any) -> Mapping[str, str]:
-        jobs: Mapping[str, str] = self.queue(**slurm).hand_out([self.store.get(each) for each in task_ids])
+    def dispatch(self, *task_ids: str, **slurm: Any) -> Mapping[str, str]:
+        jobs: Mapping[str, str] = self.queue(**slurm).submit([self.store.get(each) for each in task_ids])
         return jobs
 
-    def handed_out(self, jobs: Mapping[str, str]) -> list[HandOut]:
+    def external(self, jobs: Mapping[str, str]) -> list[ExternalJob]:
         return [
-            HandOut(task_id, "slurm", "cpu_standard", 1, job, 0, 0, State.QUEUED, waits=True)
+            ExternalJob(task_id, "slurm", "cpu_standard", 1, job, 0, 0, State.QUEUED, waits=True)
             for task_id, job in jobs.items()
         ]
 
@@ -57,20 +57,20 @@ def test_tasks_that_ask_for_the_same_are_one_array_and_others_a_job_each(
 ) -> None:
     alike = [jobs.submit("add", a=number) for number in range(3)]
     big = jobs.submit("add", {"resources": Resources(cpu=1.5, memory_mb=500, max_runtime_s=3600)}, a=9)
-    named = jobs.hand_out(
+    named = jobs.dispatch(
         *(alike[0], big, *alike[1:]),
-        partition={"*": "main", "gpu_small": "nowhere"},
-        arguments={"cpu_standard": "--comment='by hand'"},
-        memory_overhead_mb=100,
-        time_overhead_s=60,
+        arguments={
+            "cpu_standard": "--partition=main --comment='by hand'",
+            "gpu_small": "--partition=nowhere",
+        },
     )
     array = named[alike[0]].partition("_")[0]
     assert [named[task_id] for task_id in alike] == [f"{array}_{index}" for index in range(3)]
     shown = slurm.says("scontrol", "show", "job", named[big])
     for part in (
         "NumCPUs=2",
-        "MinMemoryNode=600M",
-        "TimeLimit=01:01:00",
+        "MinMemoryNode=756M",
+        "TimeLimit=01:05:00",
         "Partition=main",
         "Comment=by hand",
     ):
@@ -85,7 +85,7 @@ def test_the_store_s_password_is_in_a_file_for_its_owner_and_on_no_command_line(
 ) -> None:
     task_id = jobs.submit("add", a=1)
     jobs.app.settings = dataclasses.replace(jobs.app.settings, store="postgresql://lab:s3cret@db/tasks")
-    job = jobs.hand_out(task_id, arguments={"*": "--hold"})[task_id]
+    job = jobs.dispatch(task_id, arguments={"*": "--hold"})[task_id]
     script = slurm.says("scontrol", "write", "batch_script", job, "-")
     assert task_id in script
     assert "s3cret" not in script
@@ -98,11 +98,10 @@ def test_the_store_s_password_is_in_a_file_for_its_owner_and_on_no_command_line(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"partition": {"*": "nope"}}, "slurm.partition"),
-        ({"gres": {"cpu_standard": "gpu:1"}}, "slurm.gres"),
+        ({"arguments": {"*": "--partition=nope"}}, "slurm.arguments"),
+        ({"arguments": {"cpu_standard": "--gres=gpu:1"}}, "slurm.arguments"),
         ({"arguments": {"*": "--mem=9999999"}}, "cpu and memory"),
         ({"arguments": {"*": "--what"}}, "unrecognized option '--what'"),
-        ({"bin_dir": "/nowhere"}, "slurm.bin_dir"),
     ],
 )
 def test_what_slurm_does_not_take_is_told_with_what_to_change(
@@ -110,7 +109,7 @@ def test_what_slurm_does_not_take_is_told_with_what_to_change(
 ) -> None:
     task_id = jobs.submit("add", a=1)
     with pytest.raises(EngineError) as refusal:
-        jobs.hand_out(task_id, **given)
+        jobs.dispatch(task_id, **given)
     assert told in str(refusal.value)
 
 
@@ -124,8 +123,8 @@ def test_arguments_that_would_get_in_the_engine_s_way_are_refused(text: str) -> 
 def test_a_task_that_slurm_refuses_holds_up_no_other(jobs: Jobs) -> None:
     impossible = jobs.submit("add", {"resources": Resources(memory_mb=9_000_000)}, a=1)
     possible = jobs.submit("add", a=1)
-    with pytest.raises(PartlyTaken) as refusal:
-        jobs.hand_out(impossible, possible)
+    with pytest.raises(PartialSubmit) as refusal:
+        jobs.dispatch(impossible, possible)
     assert set(refusal.value.jobs) == {possible}
     assert jobs.end(possible).state is State.SUCCEEDED
 
@@ -133,37 +132,39 @@ def test_a_task_that_slurm_refuses_holds_up_no_other(jobs: Jobs) -> None:
 def test_a_job_that_did_not_begin_its_task_is_told_with_its_last_words(jobs: Jobs) -> None:
     task_id = jobs.submit("add", a=1)
     queue = jobs.queue(setup="echo 'module: command not found' >&2; exit 3")
-    named = queue.hand_out([jobs.store.get(task_id)])
-    handed_out = jobs.handed_out(named)
+    named = queue.submit([jobs.store.get(task_id)])
+    external = jobs.external(named)
     sighting = eventually(
-        lambda: next((s for s in queue.look(handed_out).values() if s.state == "ended"), None)
+        lambda: next((s for s in queue.status(external).values() if s.state == "ended"), None)
     )
     assert sighting.reason.endswith("ended as FAILED")
     assert sighting.output == "module: command not found"
     assert jobs.store.get(task_id).state is State.QUEUED
     (output,) = (Path(jobs.app.settings.data_dir) / "slurm").glob("*.out")
     os.utime(output, (0, 0))
-    jobs.hand_out(task_id)
+    jobs.dispatch(task_id)
     assert not output.exists()
 
 
 def test_one_look_tells_jobs_that_wait_from_those_that_somebody_cancelled(
-    slurm: SlurmCluster, jobs: Jobs, tmp_path: Path
+    slurm: SlurmCluster, jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task_ids = [jobs.submit("sleep", seconds=600) for _ in range(3)]
-    named = {**jobs.hand_out(*task_ids[:2], arguments={"*": "--hold"})}
-    named |= jobs.hand_out(task_ids[2], arguments={"*": "--hold"})
+    named = {**jobs.dispatch(*task_ids[:2], arguments={"*": "--hold"})}
+    named |= jobs.dispatch(task_ids[2], arguments={"*": "--hold"})
     slurm.says("scancel", named[task_ids[1]], named[task_ids[2]])
     calls = count_calls("squeue", tmp_path)
-    seen = jobs.queue(bin_dir=str(tmp_path / "bin")).look(jobs.handed_out(named))
-    assert [seen[task_id].state for task_id in task_ids] == ["there", "ended", "cancelled"]
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+        seen = jobs.queue().status(jobs.external(named))
+    assert [seen[task_id].state for task_id in task_ids] == ["active", "ended", "cancelled"]
     assert "JobHeldUser" in seen[task_ids[0]].reason
     assert calls() == 1
-    # And what is needed no more is withdrawn, also when it is over, or nobody knows it.
-    queue, all_of_them = jobs.queue(), jobs.handed_out({**named, "tsk_0": "99999", "tsk_1": "99998_7"})
-    queue.withdraw(all_of_them)
-    queue.withdraw(all_of_them)
-    assert queue.look(jobs.handed_out(named))[task_ids[0]].state == "ended"
+    # And what is needed no more is cancelled, also when it is over, or nobody knows it.
+    queue, all_of_them = jobs.queue(), jobs.external({**named, "tsk_0": "99999", "tsk_1": "99998_7"})
+    queue.cancel(all_of_them)
+    queue.cancel(all_of_them)
+    assert queue.status(jobs.external(named))[task_ids[0]].state == "ended"
 
 
 def count_calls(command: str, folder: Path) -> Callable[[], int]:
@@ -179,10 +180,10 @@ def count_calls(command: str, folder: Path) -> Callable[[], int]:
 
 
 def test_the_settings_of_a_login_node_that_the_page_shows_are_valid(tmp_path: Path) -> None:
-    page = Path(__file__).parents[4] / "docs" / "slurm.md"
+    page = Path(__file__).parents[4] / "docs" / "guides" / "deploy-slurm.md"
     (shown,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "backburner.toml").write_text(shown)
     settings = Settings.load("lab", None, {}, tmp_path / "backburner.toml")
     assert settings.outside_engines == ["slurm"]
-    assert settings.slurm.of("partition", "gpu_small") == "gpu"
-    assert settings.slurm.of("partition", "cpu_small") == "batch"
+    assert "--partition=gpu" in settings.slurm.arguments_of("gpu_small")
+    assert "--partition=batch" in settings.slurm.arguments_of("cpu_small")

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backburner.testing import contract_app
-from backburner.testing.engine.base import eventually
+from tests.contracts.engine.base import eventually
+from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Local, running
 from tests.ledger import (
     LONGEST_S,
@@ -34,8 +34,7 @@ def local(slurm: SlurmCluster, database_server: PostgresServer, tmp_path: Path) 
         store=database_server.new_database(),
         data_dir=str(tmp_path / "data"),
         engine="slurm",
-        slurm={"drain_grace_s": 0.3},
-        supervisor=QUICK,
+        supervisor={**QUICK, "drain_grace_s": 0.3},
     )
     with running(app) as local:
         yield local

@@ -1,14 +1,8 @@
-"""The files of the TaskId contract: the prompt log, and the task file that says how each task is.
-
-The log is how a host learns that a task is over: one line for each task, whole, on disk, and never
-two. The task file is the writer's own memory too: a task is entered before it is submitted, its
-line is written before the file calls it finished, and where the log ended at its entry tells how
-far back to look for a line after a crash in between. A lock file keeps writers apart, in
-whatever process they are.
-"""
+"""Files of the TaskId contract: prompt logs and the task file."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -20,30 +14,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ....clock import Clock, SystemClock
-from ....errors import TaskNotFound
-from ....folders import make_private
-from ....lifecycle import State
-from ....store import Store
-from ....task import Task, TaskHead
-from ....times import from_iso, iso
-from ...links import result_uri
+from ....core.files import locked, make_private, read_json, write_json
+from ....core.lifecycle import State
+from ....core.task import Task, TaskHead
+from ....core.times import Clock, SystemClock, from_iso, iso
+from ....errors import StateDirRefused, TaskNotFound
+from ....settings import Settings
+from ....store.protocol import Store
+from ...results import result_uri
 from .wire import FINISHED, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
 
 logger = logging.getLogger(__name__)
 
-#: An entry whose submission never came, since its process died in between, is dropped after so long.
+#: Entries without a submitted task are dropped after this time: their process died.
 _ABANDONED_MS = 60_000
-#: So many finished tasks stay in the task file.
+#: Finished tasks in the task file.
 _KEPT = 500
 
 Content = dict[str, Any]
 
 
 class PromptLog:
-    """The prompt log and the task file in one folder, for the tasks of one store.
+    """Prompt log and task file in one folder, for the tasks of one store.
 
-    Safe to use from many threads and processes; stores may share the folder.
+    Safe for concurrent threads and processes; stores may share the folder.
     """
 
     def __init__(
@@ -63,7 +57,7 @@ class PromptLog:
     # -- entering tasks
 
     def enter(self, external_id: str, owner: str, tool_name: str) -> None:
-        """Note that a task is about to be submitted; on disk when this returns."""
+        """Add an entry for a task about to be submitted; on disk when this returns."""
         with self._locked() as state:
             if self._find(state, external_id, owner) is None:
                 state[TASKS_KEY].append(
@@ -86,7 +80,7 @@ class PromptLog:
                 )
 
     def withdraw(self, external_id: str, owner: str) -> None:
-        """The task was not submitted after all. An entry that has a task stays."""
+        """Remove the entry of a task that was not submitted."""
         with self._locked() as state:
             entry = self._find(state, external_id, owner)
             if entry is not None and entry["jobId"] is None:
@@ -97,17 +91,17 @@ class PromptLog:
         return next((entry for entry in self._own(state) if (entry["id"], entry["owner"]) == wanted), None)
 
     def _own(self, state: Content, statuses: Collection[str] = frozenset(STATUS.values())) -> list[Entry]:
-        """The entries of this store: the file may have others, and fields of other programs."""
+        """Return the entries of this store: other programs may have theirs."""
         entries = [entry for entry in state[TASKS_KEY] if isinstance(entry, dict)]
         return [e for e in entries if e.get("store") == self.store_id and e["status"] in statuses]
 
-    # -- keeping up
+    # -- updates
 
     def catch_up(self) -> list[str]:
-        """Bring both files up to date with the store; the ids of the tasks that got their line now.
+        """Update both files from the store; returns the ids of tasks whose line was written.
 
-        Each line is on disk before the task file says that its task is over. One read tells which
-        tasks have moved on, however many are unfinished; only those are read whole.
+        Each line is on disk before the task file marks its task as finished. One read finds the changed
+        tasks.
         """
         if not self.is_anything_unfinished():
             return []
@@ -123,18 +117,18 @@ class PromptLog:
                     state[TASKS_KEY].remove(entry)
                 if entry["status"] not in UNFINISHED and self._write_line(entry):
                     written.append(entry["jobId"])
-            # The older finished ones need no entry any more: their lines are written.
+            # Older finished tasks need no entry: their lines are written.
             for entry in self._own(state, FINISHED)[:-_KEPT]:
                 state[TASKS_KEY].remove(entry)
         return written
 
     def unfinished(self) -> list[tuple[str, str]]:
-        """The tasks that still want a line: their ids and owners."""
+        """Return ids and owners of tasks without a line."""
         entries = self._own(self._read(), UNFINISHED)
         return [(entry["jobId"], entry["owner"]) for entry in entries if entry["jobId"] is not None]
 
     def is_anything_unfinished(self) -> bool:
-        """Whether any task still wants a line. Costs one `stat` as long as nothing is entered."""
+        """Return whether any task has no line yet; one `stat` while the file is unchanged."""
         try:
             found = self.state_path.stat()
         except FileNotFoundError:
@@ -148,7 +142,7 @@ class PromptLog:
         return False
 
     def _known(self, entry: Entry, heads: Mapping[str, TaskHead]) -> Entry | None:
-        """What is new of an entry's task; None when it was not submitted (yet)."""
+        """Return the changed fields of an entry; None if its task was not submitted yet."""
         if entry["jobId"] is None:
             task = self._store.find(entry["id"], entry["owner"])
             return None if task is None else _shown(task)
@@ -157,13 +151,13 @@ class PromptLog:
             return {}
         try:
             return _shown(self._store.get(entry["jobId"]))
-        except TaskNotFound:  # it expired and was forgotten while nobody looked
+        except TaskNotFound:  # expired and deleted
             return _failed(entry["tool"], State.EXPIRED, "The task expired")
 
     # -- the log
 
     def _write_line(self, entry: Entry) -> bool:
-        """Append the entry's line unless it is there already; whether it was appended."""
+        """Append the entry's line unless it is there; returns whether it was appended."""
         if self._is_written(entry):
             return False
         self._append(result_line(entry, iso(self._clock.now_ms())))
@@ -173,20 +167,20 @@ class PromptLog:
         try:
             with self.log_path.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
-                # A shorter log is another one: it was put aside, and this is its successor.
+                # A shorter log is a new file after rotation.
                 log.seek(entry["logOffset"] if entry["logOffset"] <= size else 0)
                 return any(is_line_of(line, entry) for line in log)
         except FileNotFoundError:
             return False
 
     def _append(self, line: bytes) -> None:
-        """One write, so that a reader never sees two lines mixed; on disk when this returns."""
+        """Append with one write, so that readers see whole lines, and sync."""
         new = not self.log_path.exists()
         fd = os.open(self.log_path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # somebody was cut off in the middle of a line
+                line = b"\n" + line  # after an incomplete line
             written = os.write(fd, line)
             if written != len(line):
                 os.ftruncate(fd, size)
@@ -207,7 +201,7 @@ class PromptLog:
 
     @contextmanager
     def _locked(self) -> Iterator[Content]:
-        """The content of the task file, for this writer alone; what is changed in it is written back."""
+        """Yield the content of the task file under a lock, and write it back if changed."""
         make_private(self.state_path.parent)
         fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -226,15 +220,15 @@ class PromptLog:
         except FileNotFoundError:
             return {TASKS_KEY: []}
         except ValueError:
-            logger.warning("%s is not JSON; it is written anew", self.state_path)
+            logger.warning("%s is not JSON and is replaced", self.state_path)
             return {TASKS_KEY: []}
         if not isinstance(state, dict) or not isinstance(state.get(TASKS_KEY, []), list):
-            logger.warning("%s is not a task file; it is written anew", self.state_path)
+            logger.warning("%s is not a task file and is replaced", self.state_path)
             return {TASKS_KEY: []}
         return {**state, TASKS_KEY: state.get(TASKS_KEY, [])}
 
     def _write(self, state: Content) -> None:
-        """Replace the file, so that a reader finds the old or the new one, whole."""
+        """Replace the file atomically."""
         draft = self.state_path.with_name(f".{self.state_path.name}.new")
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as out:
@@ -249,7 +243,7 @@ class PromptLog:
 
 
 def _shown(task: Task) -> Entry:
-    """What an entry says of a task."""
+    """Return the entry fields of a task."""
     shown: Entry = {
         "jobId": task.task_id,
         "status": STATUS[task.state],
@@ -272,7 +266,7 @@ def _failed(tool_name: str, state: State, words: str) -> Entry:
 
 
 def result_text(task: Task) -> str:
-    """The result as Markdown: text as it is, the texts of a `CallToolResult`, anything else as JSON."""
+    """Return the result as Markdown: text as it is, texts of a `CallToolResult`, or JSON."""
     result = task.result
     if isinstance(result, str):
         return result
@@ -292,7 +286,7 @@ def _texts(result: Mapping[str, Any]) -> str:
 
 
 def _text(state: Content) -> str:
-    """The task file: a line for each entry. (`indent` would do it too, but many times slower.)"""
+    """Serialize the task file with one line per entry; `indent` would be much slower."""
     entries = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in state[TASKS_KEY])
     others = "".join(
         f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},\n"
@@ -308,3 +302,130 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+_LIST_FILE = "prompt_folders.json"
+_LONGEST_SHOWN = 300
+
+
+class PromptLogs:
+    """The server's own prompt log and those in folders named by calls. Thread- and process-safe."""
+
+    def __init__(self, store: Store, settings: Settings, data_dir: Path) -> None:
+        """The own log is in `state_dir`, or else in the data folder."""
+        names = settings.task_id
+        self._store = store
+        self._names = (names.ui_prompt_file, names.state_file)
+        self._own_folder = Path(names.state_dir) if names.state_dir else data_dir
+        self._roots = [Path(root).expanduser().resolve() for root in names.state_roots]
+        self._list_path = self._own_folder / _LIST_FILE
+        self._complained_of: set[Path] = set()
+        self.own = self._log_in(self._own_folder)
+
+    def _log_in(self, folder: Path) -> PromptLog:
+        return PromptLog(self._store, folder, *self._names)
+
+    def enter(
+        self, named: Any, external_id: str, owner: str, tool_name: str, *, anywhere: bool = False
+    ) -> PromptLog:
+        """Add an entry for a task in the folder that its call names, or the own one; returns that log.
+
+        It is on disk when this returns. The folder must be below one of `state_roots`, unless `anywhere`.
+        Raises StateDirRefused, which reveals nothing about a refused folder.
+        """
+        folder = None if named is None else _resolved(named)
+        if folder is None or folder == self._own_folder.resolve():
+            self.own.enter(external_id, owner, tool_name)
+            return self.own
+        if not (anywhere or any(map(folder.is_relative_to, self._roots))):
+            raise _refusal(named, "the operator of this server does not allow it")
+        if (reason := self._objection(folder)) is not None:
+            raise _refusal(named, reason)
+        log = self._log_in(folder)
+        try:
+            with locked(self._list_path):
+                if folder not in (listed := self._listed()):
+                    self._list({*listed, folder})
+                log.enter(external_id, owner, tool_name)
+        except OSError as error:
+            raise _refusal(named, error.strerror or "it cannot be written") from error
+        return log
+
+    def catch_up(self) -> list[str]:
+        """Update all files; returns the ids of tasks whose line was written. A failing folder is retried
+        later.
+        """
+        written = self.own.catch_up()
+        for folder in self._listed():
+            reason = self._objection(folder)
+            if reason is None:
+                try:
+                    written += self._log_in(folder).catch_up()
+                    self._unlist_if_done(folder)
+                except OSError as error:
+                    reason = str(error)
+            self._complain(folder, reason)
+        return written
+
+    def _complain(self, folder: Path, reason: str | None) -> None:
+        """Log a failing folder once."""
+        if reason is None:
+            self._complained_of.discard(folder)
+        elif folder not in self._complained_of:
+            self._complained_of.add(folder)
+            logger.warning("Prompt log in %s could not be written and is retried: %s", folder, reason)
+
+    def unfinished(self) -> list[tuple[str, str]]:
+        """Return ids and owners of tasks without a line."""
+        logs = [self.own, *map(self._log_in, self._listed())]
+        return [task for log in logs for task in log.unfinished()]
+
+    def _objection(self, folder: Path) -> str | None:
+        """Return the reason why a resolved folder cannot hold a log; None if it can."""
+        try:
+            if folder.resolve() != folder:
+                return "it leads to another place than when it was named"
+            if any((folder / name).is_symlink() for name in self._names):
+                return "a file in it is a link to another place"
+        except (OSError, RuntimeError) as error:
+            return str(error)[:_LONGEST_SHOWN]
+        return None
+
+    # -- list of folders
+
+    def _listed(self) -> list[Path]:
+        lists = self._lists()
+        return [Path(folder) for folder in lists.get(self.own.store_id, [])] if lists else []
+
+    def _lists(self) -> dict[str, list[str]]:
+        try:
+            return read_json(self._list_path)
+        except (ValueError, TypeError):
+            logger.warning("%s is damaged and is replaced", self._list_path)
+            return {}
+
+    def _list(self, folders: set[Path]) -> None:
+        lists = {**self._lists(), self.own.store_id: sorted(map(str, folders))}
+        write_json(self._list_path, {store: waiting for store, waiting in lists.items() if waiting})
+
+    def _unlist_if_done(self, folder: Path) -> None:
+        if self._log_in(folder).is_anything_unfinished():
+            return
+        with locked(self._list_path):
+            if not self._log_in(folder).is_anything_unfinished():
+                self._list(set(self._listed()) - {folder})
+
+
+def _resolved(named: Any) -> Path:
+    """Return the folder without links and `..`. Raises StateDirRefused."""
+    if isinstance(named, str):
+        # Name too long, link cycle, null byte, or unknown user.
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            path = Path(named).expanduser()
+            if path.is_absolute():
+                return path.resolve()
+    raise _refusal(named, "it must be the absolute path of a folder")
+
+
+def _refusal(named: Any, reason: str) -> StateDirRefused:
+    return StateDirRefused(folder=str(named)[:_LONGEST_SHOWN], reason=reason)

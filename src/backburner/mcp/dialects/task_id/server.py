@@ -1,4 +1,4 @@
-"""The server half: a call that names its task is acknowledged, and its result goes to the prompt log."""
+"""Server side of the TaskId contract: calls are acknowledged, results go to the prompt log."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INVALID_PARAMS
 
+from ....core.requests import MAX_KEY_CHARS, check_text
 from ....errors import BackburnerError, TaskIdRequired, TaskNotFound
-from ....service import TaskStatus
-from ....task_request import MAX_KEY_CHARS, check_text
-from ....tools import ToolSpec
+from ....service.tasks import TaskStatus
+from ....tools.spec import ToolSpec
 from ...access import TaskAccess
-from ...following import follow
-from ...jsonrpc_errors import mcp_error
-from ...request import RequestContext, owner_of_request, request_meta
-from ...server_dialect import ServerDialect, SlowCall
-from ..two_stage import wire as two_stage
-from .prompt_logs import PromptLogs
+from ...errors import mcp_error
+from ...requests import RequestContext, owner_of_request, request_meta
+from ...updates import follow
+from ..server import ServerDialect, SlowCall
+from ..two_stage import wire
+from .prompt_log import PromptLogs
 from .wire import state_dir_in, task_id_key_in
 
 logger = logging.getLogger(__name__)
 
 
 class TaskId(ServerDialect):
-    """Answers calls under the contract at once, and sees to it that their results are written."""
+    """Acknowledges calls that name their task, and writes their results."""
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
@@ -40,7 +40,7 @@ class TaskId(ServerDialect):
         return PromptLogs(app.store, app.settings, app.data_dir)
 
     def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
-        """Raises MCPError when the tool requires an id and there is none, and for one that is not text."""
+        """Raises MCPError for a missing required id, and for one that is not text."""
         meta = request_meta(ctx)
         key = task_id_key_in(meta)
         if key not in meta:
@@ -52,16 +52,16 @@ class TaskId(ServerDialect):
         return True
 
     def wake(self) -> None:
-        """Write what a server before this one could not write any more; only the first call does anything."""
+        """Write results left by an earlier server; later calls do nothing."""
         if not self._started:
             self._started = True
             self._do(self._catch_up())
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
-        """Acknowledge the call: its task is on disk then, and its result will be in the prompt log.
+        """Acknowledge the call once its task is on disk.
 
-        The same id again, with the same inputs, is the same task. Raises IdempotencyConflict for other
-        inputs, StateDirRefused for a folder that is not allowed, and what `submit` raises.
+        The same id and inputs give the same task. Raises IdempotencyConflict for other inputs,
+        StateDirRefused, and what `submit` raises.
         """
         await self._access.ready()
         meta = request_meta(call.ctx)
@@ -69,7 +69,7 @@ class TaskId(ServerDialect):
         task_id = check_text(f"_meta.{key}", meta[key], MAX_KEY_CHARS)
         run, owner = self._access.service.aio.run, owner_of_request()
         folder = state_dir_in(meta)
-        over_stdio = call.ctx.request is None  # so the host is the user that runs this server
+        over_stdio = call.ctx.request is None  # the host is then the user of this server
         log = await run(self._logs.enter, folder, task_id, owner, call.spec.name, anywhere=over_stdio)
         try:
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers, external_id=task_id)
@@ -81,13 +81,13 @@ class TaskId(ServerDialect):
 
     async def _catch_up(self) -> None:
         await self._access.ready()
-        # Not on the service's threads, which a server without tasks never needs.
+        # Not on the service's threads, which only servers with tasks start.
         await asyncio.to_thread(self._logs.catch_up)
         for task_id, owner in await asyncio.to_thread(self._logs.unfinished):
             self._do(self._follow(task_id, owner))
 
     async def _follow(self, task_id: str, owner: str) -> None:
-        """Keep the files up to date until the task is over."""
+        """Update the files until the task ends."""
         written = None
         async for status in follow(self._access.service, task_id, owner):
             if status.task.state is not written:
@@ -100,7 +100,7 @@ class TaskId(ServerDialect):
                 await work
             except (BackburnerError, OSError) as error:
                 if not isinstance(error, TaskNotFound):
-                    logger.warning("The prompt log is behind, until the next task or start: %s", error)
+                    logger.warning("Prompt log not updated; retried with the next task or start: %s", error)
 
         task = asyncio.create_task(quietly())
         self._background.add(task)
@@ -108,7 +108,7 @@ class TaskId(ServerDialect):
 
 
 def acknowledgement(task_id: str, status: TaskStatus, *, typed: bool) -> dict[str, Any]:
-    """The answer to the call. It says nothing of the result, which comes another way."""
+    """Return the answer to the call, without a result."""
     text = f"Accepted as task {task_id}. The result will be in the prompt log."
-    state = two_stage.STATUS[status.task.state]
-    return two_stage.handle(status.task_id, state, text, typed=typed, task_id=task_id)
+    state = wire.STATUS[status.task.state]
+    return wire.handle(status.task_id, state, text, typed=typed, task_id=task_id)

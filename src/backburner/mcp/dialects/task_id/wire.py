@@ -1,7 +1,7 @@
-"""The TaskId contract: the host names the task, and finds its result in a log of prompts.
+"""The TaskId contract: the host names the task, and reads its result from a prompt log.
 
-Of the two files, the prompt log (`ui-prompts.jsonl`) tells that a task is over, in one line for each, and
-the task file (`mcp_tasks.v1.json`) says how each task is.
+The prompt log (`ui-prompts.jsonl`) has one line per finished task; the task file (`mcp_tasks.v1.json`) has
+the status of each task.
 """
 
 from __future__ import annotations
@@ -11,43 +11,38 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ....lifecycle import State
+from ....core.lifecycle import State
 
 NAME = "task-id"
-#: In the `_meta` of a call: the id that the host chose, unless the host names another key for it.
+#: In the `_meta` of a call: the host's id, unless the host names another key.
 TASK_ID_KEY = "taskId"
-#: Where in the `_meta` of a call the host names that key: its `callMeta` goes with every call.
+#: Path in the `_meta` of a call to the name of that key.
 _ASYNC_TASK, _TASK_ID_KEY_KEY = "asyncTask", "taskIdKey"
-#: Where in the `_meta` of a call the host says in which folder it reads the log.
+#: Path in the `_meta` of a call to the host's state folder.
 STATE_DIR_KEYS = ("chatos", "uiApp", "stateDir")
-#: The list of entries in the task file.
+#: Key of the entries in the task file.
 TASKS_KEY = "mcpTasks"
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {
-        State.QUEUED: "queued",
-        State.SCHEDULED: "queued",
-        State.RUNNING: "running",
-        State.INPUT_REQUIRED: "running",
-        State.CANCEL_REQUESTED: "running",
-        State.CANCELLING: "running",
+        **dict.fromkeys((State.QUEUED, State.SCHEDULED), "queued"),
+        **dict.fromkeys((State.RUNNING, State.INPUT_REQUIRED), "running"),
+        **dict.fromkeys((State.CANCEL_REQUESTED, State.CANCELLING), "running"),
         State.SUCCEEDED: "completed",
-        State.FAILED: "failed",
-        State.TIMED_OUT: "failed",
-        State.EXPIRED: "failed",
+        **dict.fromkeys((State.FAILED, State.TIMED_OUT, State.EXPIRED), "failed"),
         State.CANCELLED: "aborted",
     }
 )
 UNFINISHED = frozenset({"queued", "running"})
 FINISHED = frozenset(STATUS.values()) - UNFINISHED
-#: What the task file may say of a task without a result, in its status or in that of its result.
+#: Values of `status` or `resultStatus` for a failed task.
 FAILED = frozenset({"failed", "aborted", "error"})
 
 Entry = dict[str, Any]
 
 
 def state_dir_in(meta: Mapping[str, Any]) -> Any:
-    """The folder that the `_meta` of a call names for its prompt log; None when it names none."""
+    """Return the folder that a call names for its prompt log; None without one."""
     found: Any = meta
     for key in STATE_DIR_KEYS:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -62,13 +57,13 @@ def task_id_key_in(meta: Mapping[str, Any]) -> str:
 
 
 def naming_task(task_id: str, key: str) -> dict[str, Any]:
-    """Return what the `_meta` of a call says to give the host's id, under that key."""
+    """Return the `_meta` entries that give the host's id under that key."""
     told: dict[str, Any] = {} if key == TASK_ID_KEY else {_ASYNC_TASK: {_TASK_ID_KEY_KEY: key}}
     return {**told, key: task_id}
 
 
 def result_line(entry: Entry, ts: str) -> bytes:
-    """The line of the prompt log that tells of a task's end."""
+    """Return the prompt log line of a finished task."""
     line = {
         "type": "ui_prompt",
         "action": "request",
@@ -87,7 +82,7 @@ def result_line(entry: Entry, ts: str) -> bytes:
 
 
 def is_line_of(line: bytes, entry: Entry) -> bool:
-    """Whether a line of the log tells of this entry's task."""
+    """Return whether a line of the log is about this entry's task."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -98,8 +93,8 @@ def is_line_of(line: bytes, entry: Entry) -> bool:
 
 
 def result_prompt(line: bytes) -> dict[str, dict[str, Any]]:
-    """The prompt by its request id, if the line is the request entry of a result."""
-    # Most lines are others' prompts and answers: they are not worth parsing.
+    """Return the prompt by request id, if the line requests a result prompt."""
+    # Skip parsing most lines, which are other prompts and answers.
     if b'"result"' not in line or b'"ui_prompt"' not in line:
         return {}
     try:

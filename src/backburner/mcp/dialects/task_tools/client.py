@@ -1,4 +1,4 @@
-"""The client half: what the task tools of a Backburner server tell of a task, in any dialect."""
+"""Client side of the task tools of a Backburner server, for any dialect."""
 
 from __future__ import annotations
 
@@ -9,20 +9,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR
 
-from ....client_errors import NotOffered, TaskWasCancelled
+from ....errors import NotOffered, TaskWasCancelled
 from ...connection import Connection
-from ...outcomes import failed_result
-from ...showing import value_result
+from ...results import failed_result, value_result
 from ...updates import LogLine, Status, TaskProgress, Update
-from .wire import (
-    CANCEL_TASK,
-    GET_TASK_RESULT,
-    GET_TASK_STATUS,
-    LIST_TASK_ARTIFACTS,
-    RESULT_ITSELF,
-    TAIL_TASK_LOGS,
-    estimate_in,
-)
+from . import wire
 
 _STATUS: Mapping[str, Status] = {
     "input_required": "input_required",
@@ -34,7 +25,7 @@ _STATUS: Mapping[str, Status] = {
 
 
 class TaskToolsClient:
-    """Calls the task tools, under whatever prefix the server lists them."""
+    """Calls the task tools under the prefix with which the server lists them."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -43,8 +34,10 @@ class TaskToolsClient:
         return is_among(await self.connection.tools())
 
     async def _call(self, name: str, task_id: str, **arguments: Any) -> dict[str, Any]:
-        """The structured result; beside it, what there is whole. Raises NotOffered if the server has no such
-        tool, or no such task."""
+        """Return the structured result, with the whole result if the server sent it.
+
+        Raises NotOffered if the server lacks the tool or the task.
+        """
         named = _named(name, await self.connection.tools())
         if named is None:
             raise NotOffered(what=f"{name}", task_id=task_id)
@@ -52,14 +45,17 @@ class TaskToolsClient:
         result = await self.connection.request("tools/call", params)
         if result.get("isError"):
             raise NotOffered(what=f"{name} ({result['content'][0].get('text')})", task_id=task_id)
-        return {**result["structuredContent"], RESULT_ITSELF: (result.get("_meta") or {}).get(RESULT_ITSELF)}
+        return {
+            **result["structuredContent"],
+            wire.RESULT_ITSELF: (result.get("_meta") or {}).get(wire.RESULT_ITSELF),
+        }
 
     async def read(self, task_id: str) -> Update:
-        return _update(await self._call(GET_TASK_STATUS, task_id))
+        return _update(await self._call(wire.GET_TASK_STATUS, task_id))
 
     async def result(self, task_id: str) -> types.CallToolResult:
-        """Raises TaskWasCancelled, and MCPError for a task that failed without a result of its tool."""
-        found = await self._call(GET_TASK_RESULT, task_id)
+        """Raises TaskWasCancelled, and MCPError for a task that failed without a tool result."""
+        found = await self._call(wire.GET_TASK_RESULT, task_id)
         if found["state"] == "cancelled":
             raise TaskWasCancelled(task_id=task_id)
         error = found["error"]
@@ -67,38 +63,40 @@ class TaskToolsClient:
             raise MCPError(raised["code"], raised["message"], raised.get("data"))
         if error is not None and error["type"] != "tool_error":
             raise MCPError(INTERNAL_ERROR, error["message"], {"type": error["type"]})
-        if found[RESULT_ITSELF] is not None:
-            return types.CallToolResult.model_validate(found[RESULT_ITSELF])
+        if found[wire.RESULT_ITSELF] is not None:
+            return types.CallToolResult.model_validate(found[wire.RESULT_ITSELF])
         value = found["result"]
         shown = value_result(value) if error is None else failed_result(error["message"], value)
         return types.CallToolResult.model_validate({**shown, "_meta": found.get("_meta")})
 
     async def cancel(self, task_id: str) -> None:
-        await self._call(CANCEL_TASK, task_id)
+        await self._call(wire.CANCEL_TASK, task_id)
 
     async def progress(self, task_id: str) -> TaskProgress | None:
         return (await self.read(task_id)).progress if await self.offered() else None
 
     async def logs(self, task_id: str, cursor: str | None) -> tuple[list[LogLine], str, bool]:
-        """Lines after the cursor, the cursor after them, and whether more are there already."""
-        page = await self._call(TAIL_TASK_LOGS, task_id, **({} if cursor is None else {"cursor": cursor}))
+        """Return lines after the cursor, the next cursor, and whether more are available."""
+        page = await self._call(
+            wire.TAIL_TASK_LOGS, task_id, **({} if cursor is None else {"cursor": cursor})
+        )
         return [LogLine(**line) for line in page["lines"]], page["next_cursor"], page["truncated"]
 
     async def artifacts(self, task_id: str) -> list[dict[str, Any]]:
-        """The files that the task has made, each as the server shows it; of some servers only at its end."""
-        lists_them = _named(LIST_TASK_ARTIFACTS, await self.connection.tools()) is not None
-        tool = LIST_TASK_ARTIFACTS if lists_them else GET_TASK_RESULT
+        """Return the task's files as the server shows them; some servers list them only at the end."""
+        lists_them = _named(wire.LIST_TASK_ARTIFACTS, await self.connection.tools()) is not None
+        tool = wire.LIST_TASK_ARTIFACTS if lists_them else wire.GET_TASK_RESULT
         return list((await self._call(tool, task_id))["artifacts"])
 
 
 def is_among(tools: Mapping[str, Any]) -> bool:
-    """Whether a server that lists these tools has the task tools."""
-    return _named(GET_TASK_STATUS, tools) is not None
+    """Return whether these tools include the task tools."""
+    return _named(wire.GET_TASK_STATUS, tools) is not None
 
 
 def _named(name: str, tools: Mapping[str, Any]) -> str | None:
-    found = (tool for tool in tools if tool.endswith(GET_TASK_STATUS))
-    prefix = next((tool.removesuffix(GET_TASK_STATUS) for tool in found), None)
+    found = (tool for tool in tools if tool.endswith(wire.GET_TASK_STATUS))
+    prefix = next((tool.removesuffix(wire.GET_TASK_STATUS) for tool in found), None)
     return prefix + name if prefix is not None and prefix + name in tools else None
 
 
@@ -122,8 +120,8 @@ def _update(status: Mapping[str, Any]) -> Update:
 
 
 def _progress(status: Mapping[str, Any]) -> TaskProgress:
-    """How far it is; as long as the tool tells nothing, its state."""
-    told, estimate = status.get("progress"), estimate_in(status)
+    """Return the progress; its phase is the state while the tool reports none."""
+    told, estimate = status.get("progress"), wire.estimate_in(status)
     if not told:
         return TaskProgress(phase=status.get("state"), estimate=estimate)
     return TaskProgress(

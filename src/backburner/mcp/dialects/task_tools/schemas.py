@@ -1,15 +1,13 @@
-"""The task tools as they are listed: what they take and give, and what a model is told about them."""
+"""Schemas and descriptions of the task tools, written for models."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from ....estimate import EstimateSource
-from ....json_path import LONGEST_PATH
-from ....lifecycle import State
-from ....task import Action
-from ....task_request import (
+from ....core.json_text import LONGEST_PATH
+from ....core.lifecycle import State
+from ....core.requests import (
     MAX_KEY_CHARS,
     MAX_REASON_CHARS,
     MAX_TAG_CHARS,
@@ -17,21 +15,13 @@ from ....task_request import (
     MOST_RESOURCES,
     PRIORITIES,
 )
-from ....times import LONGEST_S
-from ...pieces import FURTHEST, MOST_BYTES
-from .wire import (
-    ANSWER_TASK,
-    CANCEL_TASK,
-    GET_TASK_RESULT,
-    GET_TASK_STATUS,
-    LIST_TASK_ARTIFACTS,
-    LIST_TASKS,
-    SUBMIT_TASK,
-    TAIL_TASK_LOGS,
-    WAIT_FOR_TASK,
-)
+from ....core.task import Action
+from ....core.times import LONGEST_S
+from ....tools.estimates import EstimateSource
+from ...results import FURTHEST, MOST_BYTES
+from . import wire
 
-#: How many tasks one call may be about, and how long it may wait for them.
+#: Most tasks per call, and longest wait.
 MOST_TASKS, LONGEST_WAIT_S = 100, 3600
 
 Schema = dict[str, Any]
@@ -45,7 +35,7 @@ class TaskToolSchema:
     read_only: bool = True
 
     def listed(self, name: str, prefix: str) -> dict[str, Any]:
-        """The tool as a server lists it that puts a prefix before the names of all of them."""
+        """Return the tool as listed, with the prefix before all tool names."""
         return {
             "name": prefix + name,
             "description": self.description.replace("{prefix}", prefix),
@@ -78,12 +68,12 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 WHOLE_OR_NULL: Schema = {"type": ["integer", "null"]}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
-#: The token of the call that the task was, and how long its tool ran, in milliseconds.
+#: Token of the task's call, and run time of its tool in milliseconds.
 RESULT_META = _object(
     ["progressToken", "duration"], progressToken={"type": ["string", "integer"]}, duration=WHOLE
 )
 TEXTS: Schema = {"type": "array", "items": TEXT}
-#: What `estimated` gives.
+#: Properties of `wire.estimated`.
 ESTIMATE: Schema = {
     "estimated_runtime_seconds": {"type": "number"},
     "estimate_source": {"type": "string", "enum": [str(source) for source in EstimateSource]},
@@ -101,7 +91,7 @@ TAGS: Schema = {
 
 
 def _amount(kind: str, most: float | None) -> Schema:
-    """A number above 0, or none."""
+    """Return the schema of an optional positive number."""
     return {"type": [kind, "null"], "exclusiveMinimum": 0, "maximum": most}
 
 
@@ -133,7 +123,7 @@ _STATUS = _object(
     poll_after_ms=WHOLE,
 )
 
-#: What `submit_task` takes for one task.
+#: Properties of one task in `submit_task`.
 ONE_TASK: Schema = {
     "tool_name": _said({"type": "string", "maxLength": 256}, "The slow tool to run"),
     "inputs": _said({"type": "object"}, "Its arguments, as for a direct call"),
@@ -162,10 +152,10 @@ ONE_TASK: Schema = {
     "tags": _said(TAGS, "Labels to find the task by, as project:screening"),
 }
 
-#: What is checked of each task of a batch.
+#: Schema of each task in a batch.
 ONE_OF_MANY = _inputs(["tool_name"], **ONE_TASK)
 
-#: What `wait_for_task` says of a task.
+#: Properties of a task in `wait_for_task`.
 _AWAITED: Schema = {
     "task_id": TEXT,
     "state": STATE,
@@ -178,7 +168,7 @@ _AWAITED: Schema = {
 }
 
 SCHEMAS: dict[str, TaskToolSchema] = {
-    SUBMIT_TASK: TaskToolSchema(
+    wire.SUBMIT_TASK: TaskToolSchema(
         _words("""
         Start a slow tool as a background task and get control back at once; or several, with
         tasks. Use it when a tool may take longer than you want to wait, or to run several at the
@@ -213,7 +203,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         },
         read_only=False,
     ),
-    GET_TASK_STATUS: TaskToolSchema(
+    wire.GET_TASK_STATUS: TaskToolSchema(
         _words("""
         See how a task is doing, without waiting: its state, progress and expected time left. To
         wait for the end call {prefix}wait_for_task instead of calling this again and again.
@@ -223,7 +213,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _inputs(["task_id"], task_id=TASK_ID),
         _STATUS,
     ),
-    WAIT_FOR_TASK: TaskToolSchema(
+    wire.WAIT_FOR_TASK: TaskToolSchema(
         _words("""
         Wait for a task to end, or for several: this is the way to get results, one call and not
         forty. A finished task comes with its result, or its error. If the answer says that a task
@@ -257,7 +247,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             cursor=TEXT,
         ),
     ),
-    GET_TASK_RESULT: TaskToolSchema(
+    wire.GET_TASK_RESULT: TaskToolSchema(
         _words("""
         Get what a finished task has produced: its result, its files (artifacts, with links), or
         its error. It stays available until the task expires, so you may ask again. If the task
@@ -296,7 +286,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             _meta=RESULT_META,
         ),
     ),
-    TAIL_TASK_LOGS: TaskToolSchema(
+    wire.TAIL_TASK_LOGS: TaskToolSchema(
         _words("""
         Read what a task has printed and logged, oldest first: to see what it is doing, or why
         it failed. Give the next_cursor of the last answer as cursor to read on; truncated says
@@ -328,7 +318,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             truncated=FLAG,
         ),
     ),
-    LIST_TASK_ARTIFACTS: TaskToolSchema(
+    wire.LIST_TASK_ARTIFACTS: TaskToolSchema(
         _words("""
         List the files that a task has made, also while it still runs: to look at what is there
         so far. Read each as the resource that it names, or download it by its link, if it has
@@ -337,7 +327,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _inputs(["task_id"], task_id=TASK_ID),
         _object(["task_id", "state", "artifacts"], task_id=TEXT, state=STATE, artifacts=OBJECTS),
     ),
-    LIST_TASKS: TaskToolSchema(
+    wire.LIST_TASKS: TaskToolSchema(
         _words("""
         List your tasks, newest first: for example to find one again after a break, or to see
         what still runs. All filters are optional. Give next_cursor as cursor to get the next
@@ -362,7 +352,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
             ["tasks", "next_cursor"], tasks={"type": "array", "items": _STATUS}, next_cursor=TEXT_OR_NULL
         ),
     ),
-    CANCEL_TASK: TaskToolSchema(
+    wire.CANCEL_TASK: TaskToolSchema(
         _words("""
         Stop a task that is not needed any more. It may take a few seconds to stop; one that is
         finished already stays as it is, and cancelling twice does no harm.
@@ -378,7 +368,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _object(["task_id", "state", "acknowledged"], task_id=TEXT, state=STATE, acknowledged=FLAG),
         read_only=False,
     ),
-    ANSWER_TASK: TaskToolSchema(
+    wire.ANSWER_TASK: TaskToolSchema(
         _words("""
         Answer a question of a task that is input_required; {prefix}get_task_status shows its
         questions, each with its key and the schema of its answer. Ask the user what you do not

@@ -1,7 +1,4 @@
-"""The task tools: what an agent whose client knows no tasks works with.
-
-Their texts are written for a model: when to use which, what comes back, what to do next.
-"""
+"""The task tools, for agents whose client supports no tasks."""
 
 from __future__ import annotations
 
@@ -11,98 +8,85 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from ....core.lifecycle import State
+from ....core.logs import text_of
+from ....core.task import InputRequest, Resources
+from ....core.times import from_iso, iso
 from ....errors import BackburnerError, InvalidInputs, InvalidRequest, TaskIdRequired
-from ....lifecycle import State
-from ....service import TaskResult, TaskStatus
-from ....task import InputRequest, Resources
-from ....task_log_lines import text_of
-from ....times import from_iso, iso
+from ....service.tasks import TaskResult, TaskStatus
 from ...access import TaskAccess
-from ...outcomes import error_as_result
-from ...pieces import part_in, piece_of_result
-from ...request import RequestContext, caller_of_request, owner_of_request
-from ...server_dialect import OwnTool, ServerDialect
-from ...showing import text_block
-from ...telling import asked_webhook
-from .describing import Answer, describe, describe_result
+from ...notifications import requested_webhook
+from ...requests import RequestContext, caller_of_request, owner_of_request
+from ...results import error_as_result, parse_part, part_of_result, text_block
+from ..server import AddedTool, ServerDialect
+from . import wire
+from .answers import Answer, describe, describe_result
 from .schemas import ONE_OF_MANY, SCHEMAS
-from .waiting import Waiting
-from .wire import (
-    ANSWER_TASK,
-    CANCEL_TASK,
-    GET_TASK_RESULT,
-    GET_TASK_STATUS,
-    LIST_TASK_ARTIFACTS,
-    LIST_TASKS,
-    RESULT_ITSELF,
-    SUBMIT_TASK,
-    TAIL_TASK_LOGS,
-    WAIT_FOR_TASK,
-    estimated,
-)
+from .wait import WaitHandler
 
 if TYPE_CHECKING:
-    from ....schema_check import SchemaCheck
+    from ....core.schema import SchemaCheck
+
 
 Handler = Callable[[dict[str, Any]], Awaitable[Answer]]
 
 
 class TaskTools(ServerDialect):
-    """The task tools of one server, under the names by which it lists them."""
+    """The task tools of one server."""
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
-        self._waiting = Waiting(access)
+        self._waiting = WaitHandler(access)
         settings = access.settings.mcp
         self._prefix = settings.task_tools_prefix
         if settings.task_tools:
-            access.reading_tool = self._prefix + GET_TASK_RESULT
+            access.read_tool = self._prefix + wire.GET_TASK_RESULT
         self._handlers: Mapping[str, Handler] = {
-            SUBMIT_TASK: self.submit_task,
-            GET_TASK_STATUS: self.get_task_status,
-            GET_TASK_RESULT: self.get_task_result,
-            TAIL_TASK_LOGS: self.tail_task_logs,
-            LIST_TASK_ARTIFACTS: self.list_task_artifacts,
-            LIST_TASKS: self.list_tasks,
-            CANCEL_TASK: self.cancel_task,
-            ANSWER_TASK: self.answer_task,
+            wire.SUBMIT_TASK: self.submit_task,
+            wire.GET_TASK_STATUS: self.get_task_status,
+            wire.GET_TASK_RESULT: self.get_task_result,
+            wire.TAIL_TASK_LOGS: self.tail_task_logs,
+            wire.LIST_TASK_ARTIFACTS: self.list_task_artifacts,
+            wire.LIST_TASKS: self.list_tasks,
+            wire.CANCEL_TASK: self.cancel_task,
+            wire.ANSWER_TASK: self.answer_task,
         }
 
-    def own_tools(self) -> Mapping[str, OwnTool]:
+    def added_tools(self) -> Mapping[str, AddedTool]:
         if not self._access.settings.mcp.task_tools:
             return {}
         return {self._prefix + name: self._own_tool(name, self._prefix) for name in SCHEMAS}
 
-    def _own_tool(self, name: str, prefix: str) -> OwnTool:
+    def _own_tool(self, name: str, prefix: str) -> AddedTool:
         listed = SCHEMAS[name].listed(name, prefix)
         answer = partial(self._call, name, listed)
-        if name == ANSWER_TASK:
-            return OwnTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
-        return OwnTool(prefix + name, listed, answer, offered=self._are_needed)
+        if name == wire.ANSWER_TASK:
+            return AddedTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
+        return AddedTool(prefix + name, listed, answer, offered=self._are_needed)
 
     def _are_needed(self) -> bool:
-        """Return False if the host names every task itself: it gets the results, and its model no tools."""
+        """Return False if the host names every task itself, since it then gets the results."""
         tools = self._access.app.tools
         return not (len(tools) and all(spec.requires_task_id for spec in tools))
 
     def _somebody_asks_anyone(self) -> bool:
-        """Else it is not offered: a model must not answer what its user is asked."""
+        """Return whether a tool accepts answers of models; otherwise only the user may answer."""
         return self._are_needed() and any(spec.asks == "anyone" for spec in self._access.app.tools)
 
     async def _call(
         self, name: str, listed: dict[str, Any], ctx: RequestContext, arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """A `CallToolResult`; what goes wrong is told in it, for the model to read."""
+        """Return a `CallToolResult`; errors are in it, for the model to read."""
         try:
             _check(_schema_check(name), listed["name"], arguments)
             await self._access.ready()
-            if name == WAIT_FOR_TASK:
+            if name == wire.WAIT_FOR_TASK:
                 return (await self._waiting.wait(ctx, arguments)).as_result()
             return (await self._handlers[name](arguments)).as_result()
         except BackburnerError as error:
             return error_as_result(error)
 
-    async def heard(self, ctx: RequestContext) -> None:
+    async def on_notification(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":
             await self._waiting.patient.cancelled(ctx)
 
@@ -123,9 +107,9 @@ class TaskTools(ServerDialect):
             "position": status.position,
             "submitted_at": iso(task.submitted_at),
             "poll_after_ms": status.advised_poll_ms,
-            **estimated(status.estimate),
+            **wire.estimated(status.estimate),
         }
-        then = f"For its result, call {self._prefix}{WAIT_FOR_TASK} with this task_id."
+        then = f"For its result, call {self._prefix}{wire.WAIT_FOR_TASK} with this task_id."
         return Answer(body, [text_block(f"{task.tool_name} is {task.state} as task {task.task_id}. {then}")])
 
     async def _submit(self, asked: Mapping[str, Any]) -> TaskStatus:
@@ -145,16 +129,15 @@ class TaskTools(ServerDialect):
             tags=asked.get("tags") or (),
             resources=Resources(**resources),
             caller=caller_of_request(),
-            webhook=asked_webhook(),
+            webhook=requested_webhook(),
         )
-        self._access.waking.when_over(status.task)
+        self._access.chat.notify_when_done(status.task)
         return status
 
     async def _submit_many(self, tasks: list[dict[str, Any]]) -> Answer:
-        """Each by itself, so that what is wrong with one is no matter of the others.
+        """Submit each task by itself, so that one error does not affect the others.
 
-        They are on their way together, and so whoever writes them does so in as few commits as can be; but
-        for the first, which opens the way.
+        After the first, which opens the store, they are submitted concurrently and share commits.
         """
         first = await self._submit_one_of_many(tasks[0])
         outcomes = [first, *await asyncio.gather(*map(self._submit_one_of_many, tasks[1:]))]
@@ -165,44 +148,44 @@ class TaskTools(ServerDialect):
             if "error" in one
         ]
         if taken:
-            then = f"For their results, call {self._prefix}{WAIT_FOR_TASK} with these as task_ids:"
+            then = f"For their results, call {self._prefix}{wire.WAIT_FOR_TASK} with these as task_ids:"
             words.append(f"{len(taken)} tasks were submitted. {then} {json.dumps(taken)}")
         return Answer({"tasks": outcomes}, [text_block("\n".join(words))], is_error=not taken)
 
     async def _submit_one_of_many(self, asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            _check(_schema_check_of_one(), self._prefix + SUBMIT_TASK, asked)
+            _check(_schema_check(), self._prefix + wire.SUBMIT_TASK, asked)
             task = (await self._submit(asked)).task
         except BackburnerError as error:
             return {"error": {"code": error.code, "message": str(error)}}
         return {"task_id": task.task_id, "state": task.state}
 
     async def get_task_status(self, arguments: dict[str, Any]) -> Answer:
-        """Of an expired task, too, as long as its record is kept."""
+        """Return the status, also of an expired task while its record exists."""
         status = await self._access.service.aio.status(arguments["task_id"], owner=owner_of_request())
         return Answer(describe(status))
 
     async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
-        access, showing = self._access, self._access.showing
+        access, presenter = self._access, self._access.presenter
         result = await access.service.aio.result(arguments["task_id"], owner=owner_of_request())
         access.open_calls.close(result.task.task_id)
         if any(arguments.get(name) is not None for name in ("path", "offset", "length")):
             return await access.service.aio.run(self._part, result, arguments)
-        answer = await access.service.aio.run(describe_result, result, showing, access.links)
-        if not showing.shows_all or result.task.state is not State.SUCCEEDED:
+        answer = await access.service.aio.run(describe_result, result, presenter, access.links)
+        if not presenter.shows_all or result.task.state is not State.SUCCEEDED:
             return answer
         return Answer(
-            answer.body, beside=answer.beside, meta={RESULT_ITSELF: await access.outcome(result.task)}
+            answer.body, extra=answer.extra, meta={wire.RESULT_ITSELF: await access.outcome(result.task)}
         )
 
     def _part(self, result: TaskResult, arguments: Mapping[str, Any]) -> Answer:
-        """A part of a result: as what it is, if that is not too long, and else as text."""
-        part = part_in({**arguments, "path": arguments.get("path") or "$"})
-        part = part.at_most(self._access.showing.text_bytes)
+        """Return a part of a result: as JSON if it is whole, or else as text."""
+        part = parse_part({**arguments, "path": arguments.get("path") or "$"})
+        part = part.at_most(self._access.presenter.text_bytes)
         try:
-            piece = piece_of_result(result, part, self._access.app.artifacts)
+            piece = part_of_result(result, part, self._access.app.artifacts)
         except OSError:
-            raise InvalidRequest(reason="the file that the result was kept in is gone") from None
+            raise InvalidRequest(reason="the file of the result no longer exists") from None
         is_value = piece.is_whole and piece.kind == "application/json"
         value = json.loads(piece.data) if is_value else piece.text
         task = result.task
@@ -216,7 +199,9 @@ class TaskTools(ServerDialect):
         )
 
     async def list_task_artifacts(self, arguments: dict[str, Any]) -> Answer:
-        return Answer(await self._access.artifacts(arguments["task_id"]))
+        access = self._access
+        run, owner = access.service.aio.run, owner_of_request()
+        return Answer(await run(access.artifacts_of, arguments["task_id"], owner))
 
     async def tail_task_logs(self, arguments: dict[str, Any]) -> Answer:
         task_id = arguments["task_id"]
@@ -287,7 +272,7 @@ class TaskTools(ServerDialect):
 
 
 def _choose(status: TaskStatus, key: str | None) -> InputRequest:
-    """The open question of that key, or the only one. Raises InvalidRequest."""
+    """Return the open question of that key, or the only one. Raises InvalidRequest."""
     asked = {question.key: question for question in status.questions}
     if not asked:
         raise InvalidRequest(reason=f"the task is {status.task.state}, and asks nothing")
@@ -299,27 +284,21 @@ def _choose(status: TaskStatus, key: str | None) -> InputRequest:
 
 
 def _check(check: SchemaCheck, name: str, arguments: Mapping[str, Any]) -> None:
-    # By the first error: the schemas name the size of a list before its parts, which may be a great many.
+    # Stop at the first error: the schemas check a list's size before its items.
     broken = check.complaint(arguments, of_errors=1)
     if broken is not None:
         where = "/".join(map(str, broken.path)) or "the top level"
-        # What stands for a tool's inputs may be a secret, as far as anybody knows here.
+        # A tool's inputs may be secret.
         reason = f"it breaks the rule {broken.rule!r}" if "inputs" in broken.path else broken.message
         raise InvalidInputs(tool_name=name, field=where, reason=reason)
 
 
 @cache
-def _schema_check(name: str) -> SchemaCheck:
-    from ....schema_check import SchemaCheck
+def _schema_check(name: str = "") -> SchemaCheck:
+    """Return the check of a task tool's inputs; without a name, of one task in a batch."""
+    from ....core.schema import SchemaCheck
 
-    return SchemaCheck(SCHEMAS[name].inputs)
-
-
-@cache
-def _schema_check_of_one() -> SchemaCheck:
-    from ....schema_check import SchemaCheck
-
-    return SchemaCheck(ONE_OF_MANY)
+    return SchemaCheck(SCHEMAS[name].inputs if name else ONE_OF_MANY)
 
 
 def _moment(name: str, text: str | None) -> int | None:

@@ -1,15 +1,15 @@
-"""The task tools: their names, and what both sides know of their answers."""
+"""Names of the task tools, and the parts of their answers that both sides parse."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ....estimate import EstimateSource, ExpectedRuntime
+from ....tools.estimates import EstimateSource, ExpectedRuntime
 
 SUBMIT_TASK = "submit_task"
 GET_TASK_STATUS = "get_task_status"
-#: In the `_meta` of `get_task_result`, for clients that take a result of any size: the tool's own.
+#: In the `_meta` of `get_task_result`, for clients without size limits: the tool's own result.
 RESULT_ITSELF = "backburner/result"
 WAIT_FOR_TASK = "wait_for_task"
 GET_TASK_RESULT = "get_task_result"
@@ -21,12 +21,12 @@ ANSWER_TASK = "answer_task"
 
 
 def estimated(runtime: ExpectedRuntime) -> dict[str, Any]:
-    """How long a task should run, and who says so."""
+    """Return the expected run time and its source."""
     return {"estimated_runtime_seconds": runtime.seconds, "estimate_source": str(runtime.source)}
 
 
 def estimate_in(status: Mapping[str, Any]) -> ExpectedRuntime | None:
-    """What `estimated` made part of a status; None from a server that tells none, or in words of its own."""
+    """Return the expected run time in a status; None if it is missing or malformed."""
     try:
         return ExpectedRuntime(
             float(status["estimated_runtime_seconds"]), EstimateSource(status["estimate_source"])

@@ -1,4 +1,4 @@
-"""The server half: `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, for calls that want a task."""
+"""Server side of the 2025-11-25 tasks: `tasks/*` methods, status notifications and questions."""
 
 from __future__ import annotations
 
@@ -7,69 +7,204 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
+import mcp_types as types
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
-from ....lifecycle import State
-from ....log_lines import about
-from ....service import TaskStatus
-from ....tools import ToolSpec
+from ....core.lifecycle import State
+from ....core.task import InputRequest, Task
+from ....errors import BackburnerError, InvalidAnswer
+from ....observability.logging import about
+from ....service.tasks import TaskService, TaskStatus
+from ....tools.spec import ToolSpec
 from ...access import TaskAccess
-from ...jsonrpc_errors import jsonrpc_errors, task_failure
-from ...outcomes import tool_raised
-from ...progress_tokens import CallToken
-from ...request import RequestContext, owner_of_request
-from ...server_dialect import Method, ServerDialect, SlowCall
-from .attendant import Attendant
-from .wire import (
-    CANCEL,
-    CAPABILITY,
-    GET,
-    LIST,
-    NAME,
-    RESULT,
-    ListParams,
-    TaskIdParams,
-    asked_for,
-    created,
-    described,
-    related,
-    status_of,
-    task_shown,
-    ttl_s,
-)
+from ...errors import jsonrpc_errors, task_failure
+from ...notifications import Outbox, outbox_of
+from ...progress import CallToken, ProgressUpdate
+from ...questions import ask_client, declined
+from ...requests import RequestContext, owner_of_request
+from ...results import tool_raised
+from ...updates import follow
+from ..server import Method, ServerDialect, SlowCall
+from . import wire
 
 logger = logging.getLogger(__name__)
+
+#: A client that sees `input_required` either waits in `tasks/result`, and is asked there, or keeps polling.
+#: Time after a poll in which `tasks/result` may follow, before questions are sent outside requests.
+_PARKING_S = 0.3
+#: The same for a client that does not poll.
+_POLLING_S = 2.0
+
+
+class TaskSubscriber:
+    """Sends status, progress and questions of one task to the session that uses it."""
+
+    def __init__(self, access: TaskAccess, status: TaskStatus, token: CallToken | None) -> None:
+        self._access = access
+        self._last = status
+        self._asker = QuestionSender(access.service, status.task)
+        self._token = token
+        self._parked: list[RequestContext] = []
+        self._ctx: RequestContext | None = None
+        self._outbox: Outbox | None = None
+        self._ask_timer: asyncio.TimerHandle | None = None
+        self.done = asyncio.ensure_future(self._attend())
+
+    def meet(self, ctx: RequestContext) -> None:
+        """Subscribe the session that last asked about the task."""
+        self._ctx, self._outbox = ctx, outbox_of(ctx)
+
+    def polled(self) -> None:
+        """Note that the client has seen `input_required`."""
+        self._ask_later(_PARKING_S)
+
+    async def park(self, ctx: RequestContext) -> TaskStatus:
+        """Wait for the end of the task, as `tasks/result` does; questions go out on its stream."""
+        self._parked.append(ctx)
+        self._ask_parked()
+        try:
+            return await asyncio.shield(self.done)
+        finally:
+            self._parked.remove(ctx)
+            if not self._parked:
+                self._asker.leave(request=True)
+
+    async def _attend(self) -> TaskStatus:
+        task = self._last.task
+        before = None
+        async for status in follow(self._access.service, task.task_id, task.owner):
+            self._last = status
+            shown = wire.task_shown(status)
+            if self._outbox is not None and shown["status"] != before:
+                self._outbox.put(f"status {task.task_id}", wire.NEWS, shown)
+            before = shown["status"]
+            self._push_progress(status)
+            if status.questions:
+                self._ask_parked()
+                self._ask_later(_POLLING_S)
+        self._asker.leave(request=False)
+        return self._last
+
+    def _push_progress(self, status: TaskStatus) -> None:
+        token, progress = self._token, status.task.progress
+        if token is None or token.given is None or self._outbox is None or progress is None:
+            return
+        params = token.scale.params(token.given, ProgressUpdate.of(progress))
+        if params is not None:
+            about = {**params["_meta"], **wire.related(status.task_id)}
+            subject = f"progress {status.task_id}"
+            self._outbox.put(subject, "notifications/progress", {**params, "_meta": about})
+
+    def _ask_parked(self) -> None:
+        if self._parked and self._last.questions:
+            ctx = self._parked[-1]
+            self._asker.ask(list(self._last.questions), ctx.session, ctx.request_id)
+
+    def _ask_later(self, delay_s: float) -> None:
+        """Ask outside any request, unless a `tasks/result` comes first."""
+        due = asyncio.get_running_loop().time() + delay_s
+        if self._ask_timer is not None:
+            if self._ask_timer.when() <= due and not self._ask_timer.cancelled():
+                return
+            self._ask_timer.cancel()
+        self._ask_timer = asyncio.get_running_loop().call_later(delay_s, self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._ask_timer = None
+        if self._last.questions and not self._parked and self._ctx is not None and not self.done.done():
+            self._asker.ask(list(self._last.questions), self._ctx.session, None)
+
+
+class QuestionSender:
+    """Sends the open questions of one task; each is out in one place at a time.
+
+    A question sent outside any request may never arrive. A request that can carry it takes it over, and the
+    first answer counts.
+    """
+
+    def __init__(self, service: TaskService, task: Task) -> None:
+        self._service, self._task_id, self._owner = service, task.task_id, task.owner
+        self._asks = service.tools.asks(task.tool_name)
+        self._out: dict[str, tuple[asyncio.Task[None], bool]] = {}
+        self._answered: set[str] = set()
+
+    def ask(
+        self, questions: list[InputRequest], session: ServerSession, request_id: types.RequestId | None
+    ) -> None:
+        """Send the questions that are not out yet, on the stream of that request or outside any."""
+        for question in questions:
+            if question.key in self._answered:
+                continue  # the status is older than the answer
+            asking, on_request = self._out.get(question.key, (None, False))
+            if asking is not None and (on_request or request_id is None):
+                continue
+            if asking is not None:
+                asking.cancel()
+            task = asyncio.ensure_future(self._ask(question, session, request_id))
+            self._out[question.key] = (task, request_id is not None)
+
+    def leave(self, *, request: bool) -> None:
+        """Stop waiting for answers, on request streams or outside them."""
+        for key, (asking, on_request) in list(self._out.items()):
+            if on_request == request:
+                asking.cancel()
+                self._out.pop(key, None)
+
+    async def _ask(
+        self, question: InputRequest, session: ServerSession, request_id: types.RequestId | None
+    ) -> None:
+        """Send one question and store its answer. If it cannot be sent, it stays open."""
+        try:
+            answer = await ask_client(
+                question, session, request_id, wire.related(self._task_id), asks=self._asks
+            )
+            await self._service.aio.answer_input(self._task_id, {question.key: answer}, owner=self._owner)
+            self._answered.add(question.key)
+        except InvalidAnswer:
+            refused = declined(question.method, "the client's answer is not valid")
+            await self._service.aio.answer_input(self._task_id, {question.key: refused}, owner=self._owner)
+        except (NoBackChannelError, BackburnerError) as error:
+            words = "Question %s of task %s stays unanswered: %s"
+            logger.info(words, question.key, self._task_id, error, extra=about(self._task_id))
+        except Exception:
+            words = "The client of task %s disconnected before it answered"
+            logger.info(words, self._task_id, exc_info=True, extra=about(self._task_id))
+        finally:
+            if self._out.get(question.key, (None,))[0] is asyncio.current_task():
+                del self._out[question.key]
+
 
 _PAGE = 50
 
 
 class Tasks2025(ServerDialect):
-    """For clients of that revision, call by call: one with `task` becomes a task."""
+    """For clients of that revision: a call with `task` becomes a task."""
 
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
-        self._attendants: dict[str, Attendant] = {}
+        self._attendants: dict[str, TaskSubscriber] = {}
 
     def methods(self) -> Mapping[str, Method]:
         return {
-            GET: Method(TaskIdParams, self.get),
-            RESULT: Method(TaskIdParams, self.result),
-            LIST: Method(ListParams, self.list),
-            CANCEL: Method(TaskIdParams, self.cancel),
+            wire.GET: Method(wire.TaskIdParams, self.get),
+            wire.RESULT: Method(wire.TaskIdParams, self.result),
+            wire.LIST: Method(wire.ListParams, self.list),
+            wire.CANCEL: Method(wire.TaskIdParams, self.cancel),
         }
 
     def speaks(self, ctx: RequestContext) -> bool:
-        return ctx.protocol_version == NAME
+        return ctx.protocol_version == wire.NAME
 
     def announce(self, capabilities: dict[str, Any], version: str) -> None:
-        if version == NAME:
-            capabilities["tasks"] = dict(CAPABILITY)
+        if version == wire.NAME:
+            capabilities["tasks"] = dict(wire.CAPABILITY)
 
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
         if not self.speaks(ctx):
             return tool
-        return described(tool, "forbidden" if spec.task == "never" else spec.task)
+        return wire.described(tool, "forbidden" if spec.task == "never" else spec.task)
 
     def refuse(self, ctx: RequestContext, tool_name: Any) -> None:
         if self._wants_task(ctx):
@@ -83,37 +218,37 @@ class Tasks2025(ServerDialect):
         if spec.task == "never":
             self.refuse(ctx, spec.name)
         if spec.task == "required" and not self._wants_task(ctx):
-            # Older revisions know no tasks at all: there the tool is answered like any other.
+            # Older revisions have no tasks: there the call is answered like any other.
             raise MCPError(
                 METHOD_NOT_FOUND, f"Tool {spec.name!r} can only be called as a task: add `task` to the call"
             )
         return self._wants_task(ctx)
 
     def _wants_task(self, ctx: RequestContext) -> bool:
-        return self.speaks(ctx) and asked_for(ctx.params or {}) is not None
+        return self.speaks(ctx) and wire.asked_for(ctx.params or {}) is not None
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
-        """That revision's `CreateTaskResult`."""
-        asked = asked_for(call.ctx.params or {}) or {}
+        """Return that revision's `CreateTaskResult`."""
+        asked = wire.asked_for(call.ctx.params or {}) or {}
         with jsonrpc_errors():
-            status = await self._access.submit(call.ctx, call.spec, ttl_s=ttl_s(asked))
+            status = await self._access.submit(call.ctx, call.spec, ttl_s=wire.ttl_s(asked))
         self._attend(call.ctx, status, call.token)
-        return created(status)
+        return wire.created(status)
 
     # -- methods
 
-    async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
+    async def get(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
         with jsonrpc_errors():
             status = await self._access.status(params.task_id)
-        self._access.open_calls.heard_of(params.task_id)
+        self._access.open_calls.touch(params.task_id)
         attendant = self._attend(ctx, status, None)
         if attendant is not None and status.task.state is State.INPUT_REQUIRED:
             attendant.polled()
-        return task_shown(status)
+        return wire.task_shown(status)
 
-    async def result(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
-        """Wait for the end, asking the task's questions meanwhile; then what the call itself would give."""
-        about = related(params.task_id)
+    async def result(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
+        """Wait for the end, asking the task's questions, and return the call's own result."""
+        about = wire.related(params.task_id)
         with jsonrpc_errors():
             status = await self._access.status(params.task_id)
             attendant = self._attend(ctx, status, None)
@@ -130,7 +265,7 @@ class Tasks2025(ServerDialect):
             raise MCPError(INTERNAL_ERROR, f"The task was cancelled{why}", {"_meta": about})
         raise task_failure(task)
 
-    async def list(self, ctx: RequestContext, params: ListParams) -> dict[str, Any]:
+    async def list(self, ctx: RequestContext, params: wire.ListParams) -> dict[str, Any]:
         states = tuple(state for state in State if state is not State.EXPIRED)
         with jsonrpc_errors():
             service = self._access.service
@@ -138,31 +273,33 @@ class Tasks2025(ServerDialect):
                 owner=owner_of_request(), states=states, cursor=params.cursor, limit=_PAGE
             )
             shown = await service.aio.run(lambda: [service.view(task) for task in page.tasks])
-        result: dict[str, Any] = {"tasks": [task_shown(status) for status in shown]}
+        result: dict[str, Any] = {"tasks": [wire.task_shown(status) for status in shown]}
         return result if page.next_cursor is None else {**result, "nextCursor": page.next_cursor}
 
-    async def cancel(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
+    async def cancel(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
         with jsonrpc_errors():
             status = await self._access.status(params.task_id)
             if status.task.finished:
-                words = f"Cannot cancel task: it is {status_of(status.task)} already"
+                words = f"Cannot cancel task: it is {wire.status_of(status.task)} already"
                 raise MCPError(INVALID_PARAMS, words)
             service, owner = self._access.service, owner_of_request()
             await service.aio.cancel(params.task_id, owner=owner)
-            # This revision wants `cancelled` in the answer, so the tool is given a moment to stop.
+            # This revision requires `cancelled` in the answer, so wait for the tool to stop.
             grace = self._access.settings.supervisor.cancel_grace_s + 2
             status = await service.aio.wait(params.task_id, grace, owner=owner)
-        return task_shown(status)
+        return wire.task_shown(status)
 
-    # -- what is pushed to the session
+    # -- notifications
 
-    def _attend(self, ctx: RequestContext, status: TaskStatus, token: CallToken | None) -> Attendant | None:
-        """See to it that the session hears of the task from now on."""
+    def _attend(
+        self, ctx: RequestContext, status: TaskStatus, token: CallToken | None
+    ) -> TaskSubscriber | None:
+        """Subscribe the session to the task, unless it is finished."""
         if status.task.finished:
             return None
         attendant = self._attendants.get(status.task_id)
         if attendant is None:
-            attendant = Attendant(self._access, status, token)
+            attendant = TaskSubscriber(self._access, status, token)
             self._attendants[status.task_id] = attendant
             attendant.done.add_done_callback(lambda done: self._attended(status.task_id, done))
         attendant.meet(ctx)
@@ -171,4 +308,4 @@ class Tasks2025(ServerDialect):
     def _attended(self, task_id: str, done: asyncio.Future[TaskStatus]) -> None:
         self._attendants.pop(task_id, None)
         if not done.cancelled() and (error := done.exception()) is not None:
-            logger.info("Task %s is not attended to any more: %s", task_id, error, extra=about(task_id))
+            logger.info("Notifications for task %s stopped: %s", task_id, error, extra=about(task_id))

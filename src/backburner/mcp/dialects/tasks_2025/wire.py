@@ -1,4 +1,4 @@
-"""The tasks of MCP 2025-11-25: their names, shapes and states."""
+"""Names, models and status words of the 2025-11-25 tasks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import mcp_types as types
 
-from ....lifecycle import State
-from ....service import TaskStatus
-from ....task import Task
-from ....times import LONGEST_S, iso
-from ...open_calls import say_joined
-from ...status_words import status_message
+from ....core.lifecycle import State
+from ....core.task import Task
+from ....core.times import LONGEST_S, iso
+from ....service.tasks import TaskStatus
+from ...open_calls import mark_joined
+from ...updates import status_message
 
-#: The one revision of the protocol that has them, which is also how clients and servers name this dialect.
+#: Protocol revision with these tasks, and name of the dialect.
 NAME = "2025-11-25"
 GET, RESULT, LIST, CANCEL = "tasks/get", "tasks/result", "tasks/list", "tasks/cancel"
 NEWS = "notifications/tasks/status"
@@ -27,11 +27,8 @@ CAPABILITY: Mapping[str, Any] = MappingProxyType(
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {
-        State.QUEUED: "working",
-        State.SCHEDULED: "working",
-        State.RUNNING: "working",
-        State.CANCEL_REQUESTED: "working",
-        State.CANCELLING: "working",
+        **dict.fromkeys((State.QUEUED, State.SCHEDULED, State.RUNNING), "working"),
+        **dict.fromkeys((State.CANCEL_REQUESTED, State.CANCELLING), "working"),
         State.INPUT_REQUIRED: "input_required",
         State.SUCCEEDED: "completed",
         State.FAILED: "failed",
@@ -57,7 +54,7 @@ def status_of(task: Task) -> str:
 
 
 def task_shown(status: TaskStatus) -> dict[str, Any]:
-    """A `Task`."""
+    """Return a `Task`."""
     task = status.task
     shown = {
         "taskId": task.task_id,
@@ -72,30 +69,30 @@ def task_shown(status: TaskStatus) -> dict[str, Any]:
 
 
 def created(status: TaskStatus) -> dict[str, Any]:
-    """A `CreateTaskResult`, with words for a model that goes on at once."""
+    """Return a `CreateTaskResult`, with text for a model that continues at once."""
     words = f"{status.task.tool_name} is working on it as task {status.task_id}; the result will follow."
-    return say_joined({"task": task_shown(status), "_meta": {IMMEDIATE_RESPONSE: words}}, status, typed=True)
+    return mark_joined({"task": task_shown(status), "_meta": {IMMEDIATE_RESPONSE: words}}, status, typed=True)
 
 
 def related(task_id: str) -> dict[str, Any]:
-    """The `_meta` of a message that is about a task."""
+    """Return the `_meta` of a message about a task."""
     return {RELATED_TASK: {"taskId": task_id}}
 
 
 def asked_for(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What a call says about the task that it wants to become; None when it wants none."""
+    """Return the `task` parameter of a call; None without one."""
     task: Mapping[str, Any] | None = params.get("task")
     return task
 
 
 def ttl_s(asked: Mapping[str, Any]) -> float | None:
-    """The time to live that was asked for; what is longer than any is as long as any."""
+    """Return the requested time to live, capped at the longest possible."""
     ttl = asked.get("ttl")
     return None if ttl is None else min(ttl, LONGEST_S * 1000) / 1000
 
 
 def described(tool: dict[str, Any], support: str) -> dict[str, Any]:
-    """A listed tool that says whether it can be called as a task."""
+    """Return a listed tool with its task support."""
     return {**tool, "execution": {**(tool.get("execution") or {}), "taskSupport": support}}
 
 
@@ -103,7 +100,7 @@ def described(tool: dict[str, Any], support: str) -> dict[str, Any]:
 
 
 def offered(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a server's capabilities say that it makes tasks of calls."""
+    """Return whether the server's capabilities include tasks for tool calls."""
     tasks = capabilities.get("tasks") or {}
     return "call" in (tasks.get("requests") or {}).get("tools", {})
 
@@ -113,24 +110,24 @@ def can_be_task(tool: Mapping[str, Any]) -> bool:
 
 
 def asking(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a call that wants to become a task."""
+    """Return the parameters of a call that asks for a task."""
     return {**params, "task": {}}
 
 
 def task_in(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a call became, if its result says so."""
+    """Return the id of the task that a call became."""
     task = result.get("task")
     task_id = task.get("taskId") if isinstance(task, Mapping) else None
     return task_id if isinstance(task_id, str) else None
 
 
 def named(task_id: str) -> dict[str, Any]:
-    """The parameters of a request about a task."""
+    """Return the parameters of a request about a task."""
     return {"taskId": task_id}
 
 
 def task_in_news(params: Mapping[str, Any]) -> str | None:
-    """The task that a notification, or a request of the server's, is about."""
+    """Return the task that a notification or server request is about."""
     meta = params.get("_meta") or {}
     named = params.get("taskId") or related_task(meta)
     return named if isinstance(named, str) else None
@@ -142,6 +139,6 @@ def related_task(meta: Mapping[str, Any]) -> str | None:
 
 
 def poll_interval_s(task: Mapping[str, Any]) -> float | None:
-    """How long the server asks to wait before it is asked again."""
+    """Return the poll interval that the server asks for."""
     ms = task.get("pollInterval")
     return ms / 1000 if isinstance(ms, int | float) and ms > 0 else None

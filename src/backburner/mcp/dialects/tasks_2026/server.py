@@ -1,4 +1,4 @@
-"""The server half: `tasks/get`, `tasks/update`, `tasks/cancel`, and news on `subscriptions/listen`."""
+"""Server side of the 2026-07-28 tasks extension: `tasks/*` methods and `subscriptions/listen`."""
 
 from __future__ import annotations
 
@@ -16,32 +16,25 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....errors import TaskNotFound
-from ....service import TaskStatus
-from ....tools import ToolSpec
+from ....service.tasks import TaskStatus
+from ....tools.spec import ToolSpec
 from ...access import TaskAccess
-from ...following import follow
-from ...input_rounds import InputRounds, input_requests
-from ...jsonrpc_errors import jsonrpc_errors, task_error
-from ...outbox import notification
-from ...request import RequestContext, comes_again, declares, is_modern, missing_capability, owner_of_request
-from ...server_dialect import Around, Method, ServerDialect, SlowCall
-from .wire import (
-    CANCEL,
-    EXTENSION,
-    GET,
-    LISTEN,
-    MOST_TASK_IDS,
-    NEWS,
-    TASK_IDS,
-    UPDATE,
-    TaskIdParams,
-    UpdateParams,
-    asks_for_tasks,
-    created,
-    task_shown,
+from ...errors import jsonrpc_errors, task_error
+from ...notifications import notification
+from ...questions import InputRounds, input_requests
+from ...requests import (
+    RequestContext,
+    declares,
+    is_followup_round,
+    is_modern,
+    missing_capability,
+    owner_of_request,
 )
+from ...updates import follow
+from ..server import Interceptor, Method, ServerDialect, SlowCall
+from . import wire
 
-_TASKS = types.ClientCapabilities(extensions={EXTENSION: {}})
+_TASKS = types.ClientCapabilities(extensions={wire.EXTENSION: {}})
 
 
 class Tasks2026(ServerDialect):
@@ -53,21 +46,21 @@ class Tasks2026(ServerDialect):
 
     def methods(self) -> Mapping[str, Method]:
         return {
-            GET: Method(TaskIdParams, self.get),
-            UPDATE: Method(UpdateParams, self.update),
-            CANCEL: Method(TaskIdParams, self.cancel),
+            wire.GET: Method(wire.TaskIdParams, self.get),
+            wire.UPDATE: Method(wire.UpdateParams, self.update),
+            wire.CANCEL: Method(wire.TaskIdParams, self.cancel),
         }
 
-    def around(self) -> Mapping[str, Around]:
-        return {LISTEN: self.listen}
+    def interceptors(self) -> Mapping[str, Interceptor]:
+        return {wire.LISTEN: self.listen}
 
     def speaks(self, ctx: RequestContext) -> bool:
         return is_modern(ctx)
 
     def announce(self, capabilities: dict[str, Any], version: str) -> None:
         if version in MODERN_PROTOCOL_VERSIONS:
-            # Exactly `{}`: a client takes anything else for another dialect of the extension.
-            capabilities["extensions"] = {**(capabilities.get("extensions") or {}), EXTENSION: {}}
+            # Exactly `{}`: clients take anything else for another version of the extension.
+            capabilities["extensions"] = {**(capabilities.get("extensions") or {}), wire.EXTENSION: {}}
 
     def takes(self, ctx: RequestContext, spec: ToolSpec) -> bool:
         if not is_modern(ctx) or spec.task == "never" or spec.requires_task_id:
@@ -79,24 +72,24 @@ class Tasks2026(ServerDialect):
     def needs_no_stream(self, method: str, params: Mapping[str, Any], spec: ToolSpec | None) -> bool:
         if spec is None:
             return method in self.methods()
-        return spec.task != "never" and not spec.requires_task_id and asks_for_tasks(params)
+        return spec.task != "never" and not spec.requires_task_id and wire.asks_for_tasks(params)
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
-        """A `CreateTaskResult`; the task is on disk by then. A call that comes again has its task already."""
-        if comes_again(call.ctx):
-            return created(await self._rounds.resumed(call.ctx, call.spec))
-        return created(await self._access.submit(call.ctx, call.spec, answers=call.answers))
+        """Return a `CreateTaskResult` once the task is on disk; a follow-up round has its task already."""
+        if is_followup_round(call.ctx):
+            return wire.created(await self._rounds.resume(call.ctx, call.spec))
+        return wire.created(await self._access.submit(call.ctx, call.spec, answers=call.answers))
 
     # -- methods
 
-    async def get(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
+    async def get(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
-        self._access.open_calls.heard_of(params.task_id)
+        self._access.open_calls.touch(params.task_id)
         with jsonrpc_errors():
             return await self.detailed(await self._access.status(params.task_id))
 
-    async def update(self, ctx: RequestContext, params: UpdateParams) -> dict[str, Any]:
-        """Answers are applied when this returns; unknown and answered keys are passed over."""
+    async def update(self, ctx: RequestContext, params: wire.UpdateParams) -> dict[str, Any]:
+        """Store the answers; unknown and answered keys are ignored."""
         self._gate(ctx, params.task_id)
         with jsonrpc_errors():
             await self._access.head(params.task_id)
@@ -105,7 +98,7 @@ class Tasks2026(ServerDialect):
             )
         return {}
 
-    async def cancel(self, ctx: RequestContext, params: TaskIdParams) -> dict[str, Any]:
+    async def cancel(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
         self._gate(ctx, params.task_id)
         with jsonrpc_errors():
             await self._access.head(params.task_id)
@@ -117,8 +110,8 @@ class Tasks2026(ServerDialect):
         _check_name_header(ctx, task_id)
 
     async def detailed(self, status: TaskStatus) -> dict[str, Any]:
-        """A `DetailedTask`: with its result, its error or its questions, as its status has them."""
-        shown, task = task_shown(status), status.task
+        """Return a `DetailedTask` with its result, error or questions."""
+        shown, task = wire.task_shown(status), status.task
         if task.finished:
             self._access.open_calls.close(task.task_id)
         if shown["status"] == "completed":
@@ -133,8 +126,8 @@ class Tasks2026(ServerDialect):
     # -- subscriptions
 
     async def listen(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
-        """Serve the `taskIds` of a `subscriptions/listen`, on the stream of what the server itself sends."""
-        wanted = ((ctx.params or {}).get("notifications") or {}).get(TASK_IDS)
+        """Serve the `taskIds` of a `subscriptions/listen`, on the server's own stream."""
+        wanted = ((ctx.params or {}).get("notifications") or {}).get(wire.TASK_IDS)
         if wanted is None or not is_modern(ctx):
             return await call_next(ctx)
         _require_tasks(ctx)
@@ -153,11 +146,13 @@ class Tasks2026(ServerDialect):
             pushing.cancel()
 
     async def _honoured(self, wanted: Any) -> list[str]:
-        """Those of the ids that are the caller's own tasks; about the others the client is told nothing."""
+        """Return the ids that are the caller's own tasks. Raises MCPError for an invalid list."""
         if not isinstance(wanted, list) or not all(isinstance(task_id, str) for task_id in wanted):
-            raise MCPError(INVALID_PARAMS, f"notifications.{TASK_IDS} must be a list of task ids")
-        if len(wanted) > MOST_TASK_IDS:
-            raise MCPError(INVALID_PARAMS, f"notifications.{TASK_IDS} may name at most {MOST_TASK_IDS} tasks")
+            raise MCPError(INVALID_PARAMS, f"notifications.{wire.TASK_IDS} must be a list of task ids")
+        if len(wanted) > wire.MOST_TASK_IDS:
+            raise MCPError(
+                INVALID_PARAMS, f"notifications.{wire.TASK_IDS} may name at most {wire.MOST_TASK_IDS} tasks"
+            )
         honoured = []
         for task_id in dict.fromkeys(wanted):
             try:
@@ -167,20 +162,20 @@ class Tasks2026(ServerDialect):
         return honoured
 
     async def _push(self, ctx: RequestContext, task_id: str, owner: str) -> None:
-        """Send the task now, so that nothing is missed since it was made, and after each change."""
+        """Send the task now and after each change."""
         meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         try:
             with self._access.open_calls.held(task_id, ctx):
                 async for status in follow(self._access.service, task_id, owner):
                     shown = await self.detailed(status)
-                    message = notification(NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
+                    message = notification(wire.NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
                     await ctx.session.send_notification(message, ctx.request_id)
         except (TaskNotFound, KeyError):
-            return  # it expired while we looked on
+            return  # it expired
 
 
 class _ListenSession:
-    """The session of a listen request, with the task ids added to the acknowledgement that it sends."""
+    """Adds the task ids to the acknowledgement of a listen request."""
 
     def __init__(self, session: Any, task_ids: Sequence[str]) -> None:
         self._session = session
@@ -196,7 +191,7 @@ class _ListenSession:
         if isinstance(message, types.SubscriptionsAcknowledgedNotification):
             asked = message.params.notifications.model_dump(by_alias=True, exclude_none=True)
             message.params.notifications = types.SubscriptionFilter.model_validate(
-                {**asked, TASK_IDS: self._task_ids}
+                {**asked, wire.TASK_IDS: self._task_ids}
             )
             await self._session.send_notification(message, related_request_id)
             self.acknowledged.set()
@@ -207,13 +202,13 @@ class _ListenSession:
 def _require_tasks(ctx: RequestContext) -> None:
     """Raise MCPError unless the client declared the extension on this request."""
     if not declares(ctx, _TASKS):
-        raise missing_capability({"extensions": {EXTENSION: {}}})
+        raise missing_capability({"extensions": {wire.EXTENSION: {}}})
 
 
 def _check_name_header(ctx: RequestContext, task_id: str) -> None:
-    """Over HTTP, `Mcp-Name` is what routers went by, so it must be the task that the body names.
+    """Raise MCPError if `Mcp-Name`, which routers use, names another task.
 
-    One that is missing should be refused too, but a client that people use sends none (docs/surfaces.md).
+    A missing header is accepted: a widespread client sends none (docs/explanation/deviations.md).
     """
     headers = getattr(ctx.request, "headers", None)
     named = None if headers is None else headers.get(MCP_NAME_HEADER)

@@ -1,4 +1,4 @@
-"""The tasks extension of MCP 2026-07-28, `io.modelcontextprotocol/tasks`: its names, shapes and states."""
+"""Names, models and status words of the 2026-07-28 tasks extension."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import mcp_types as types
 
-from ....lifecycle import State
-from ....service import TaskStatus
-from ....task import Task
-from ....times import iso
-from ...open_calls import say_joined
-from ...outcomes import tool_raised
-from ...progress_tokens import ProgressUpdate
-from ...status_words import status_message
+from ....core.lifecycle import State
+from ....core.task import Task
+from ....core.times import iso
+from ....service.tasks import TaskStatus
+from ...open_calls import mark_joined
+from ...progress import ProgressUpdate
+from ...results import tool_raised
+from ...updates import status_message
 
-#: How clients and servers name this dialect.
+#: Name of the dialect.
 NAME = "2026-07-28"
 EXTENSION = "io.modelcontextprotocol/tasks"
 GET, UPDATE, CANCEL = "tasks/get", "tasks/update", "tasks/cancel"
@@ -25,16 +25,13 @@ LISTEN, TASK_IDS = "subscriptions/listen", "taskIds"
 NEWS = "notifications/tasks"
 RESULT_TYPE = "task"
 MOST_TASK_IDS = 256
-#: In a task's `_meta`: how far it is, as `notifications/progress` has it. The extension has no field for it.
+#: In a task's `_meta`: progress as in `notifications/progress`; the extension has no field for it.
 PROGRESS = "backburner/progress"
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {
-        State.QUEUED: "working",
-        State.SCHEDULED: "working",
-        State.RUNNING: "working",
-        State.CANCEL_REQUESTED: "working",
-        State.CANCELLING: "working",
+        **dict.fromkeys((State.QUEUED, State.SCHEDULED, State.RUNNING), "working"),
+        **dict.fromkeys((State.CANCEL_REQUESTED, State.CANCELLING), "working"),
         State.INPUT_REQUIRED: "input_required",
         State.SUCCEEDED: "completed",
         State.FAILED: "failed",
@@ -54,7 +51,7 @@ class UpdateParams(types.RequestParams):
 
 
 def asks_for_tasks(params: Mapping[str, Any]) -> bool:
-    """Whether the client says in a request, which is not checked yet, that it knows the extension."""
+    """Return whether an unchecked request declares the extension."""
     match params:
         case {"_meta": {types.CLIENT_CAPABILITIES_META_KEY: {"extensions": {**extensions}}}}:
             return EXTENSION in extensions
@@ -62,12 +59,12 @@ def asks_for_tasks(params: Mapping[str, Any]) -> bool:
 
 
 def status_of(task: Task) -> str:
-    """A tool's own error is a result like any other here, so its task is `completed`."""
+    """Return the status; a tool's own error is a result, so its task is `completed`."""
     return "completed" if tool_raised(task) else STATUS[task.state]
 
 
 def task_shown(status: TaskStatus) -> dict[str, Any]:
-    """A `Task`."""
+    """Return a `Task`."""
     task = status.task
     shown: dict[str, Any] = {
         "taskId": task.task_id,
@@ -90,7 +87,7 @@ def _progress_shown(update: ProgressUpdate) -> dict[str, Any]:
 
 
 def progress_in(task: Mapping[str, Any]) -> tuple[float, float | None, str | None] | None:
-    """How far a task is, and of how much, where its server says it."""
+    """Return progress, total and message, if the server sends them."""
     told = (task.get("_meta") or {}).get(PROGRESS)
     if not isinstance(told, dict) or not isinstance(told.get("progress"), int | float):
         return None
@@ -98,28 +95,28 @@ def progress_in(task: Mapping[str, Any]) -> tuple[float, float | None, str | Non
 
 
 def created(status: TaskStatus) -> dict[str, Any]:
-    """A `CreateTaskResult`."""
-    return say_joined({"resultType": RESULT_TYPE, **task_shown(status)}, status, typed=True)
+    """Return a `CreateTaskResult`."""
+    return mark_joined({"resultType": RESULT_TYPE, **task_shown(status)}, status, typed=True)
 
 
 def task_in(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a call became, if its result says so."""
+    """Return the id of the task that a call became."""
     task_id = result.get("taskId") if result.get("resultType") == RESULT_TYPE else None
     return task_id if isinstance(task_id, str) else None
 
 
 def named(task_id: str, **more: Any) -> dict[str, Any]:
-    """The parameters of a request about a task."""
+    """Return the parameters of a request about a task."""
     return {"taskId": task_id, **more}
 
 
 def task_in_news(params: Mapping[str, Any]) -> str | None:
-    """The task that a notification is about."""
+    """Return the task that a notification is about."""
     named = params.get("taskId")
     return named if isinstance(named, str) else None
 
 
 def poll_interval_s(task: Mapping[str, Any]) -> float | None:
-    """How long the server asks to wait before it is asked again."""
+    """Return the poll interval that the server asks for."""
     ms = task.get("pollIntervalMs")
     return ms / 1000 if isinstance(ms, int | float) and ms > 0 else None

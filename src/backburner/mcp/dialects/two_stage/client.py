@@ -1,7 +1,7 @@
-"""The client half: a job is asked about by the task tools, where the server has them.
+"""Client side of the two-stage return: polls, or listens to notifications.
 
-Other servers tell of a job by notifications, or when they are polled, or both, and each result only once:
-so what is heard is kept here, also of jobs that nobody has asked about yet.
+Uses the task tools where the server has them. Other servers deliver each result only once, by a notification
+or a poll, so everything received is stored here, also for unknown jobs.
 """
 
 from __future__ import annotations
@@ -20,109 +20,96 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic import ValidationError
 
-from ....client_errors import NotOffered, ResultLost
-from ...client_dialect import PROGRESS, Bell, ClientDialect
+from ....errors import NotOffered, ResultLost
 from ...connection import Connection, Link
 from ...updates import TaskProgress, Update
+from ..client import PROGRESS, ClientDialect, Subscription
 from ..task_tools.client import TaskToolsClient, is_among
-from .wire import (
-    ASYNC,
-    NAME,
-    POLL,
-    RESULT_NEWS,
-    UNFINISHED,
-    body_in,
-    named,
-    poll_endpoint,
-    task_in,
-    task_in_news,
-    tool_result,
-    words_of,
-)
+from . import wire
 
-#: From how many jobs on those are forgotten, the oldest first, that nobody waits for.
+#: Above this number of jobs the oldest idle one is forgotten.
 _MOST_JOBS = 1000
 _MOST_UNTOLD = 100
-#: What a server says to a method that it does not know; older SDKs take the request for a wrong one.
+#: Error codes for an unknown method; older SDKs call the request invalid.
 _UNKNOWN_METHOD = (METHOD_NOT_FOUND, INVALID_PARAMS)
 
 
 @dataclass(eq=False)
 class _Job:
-    """What is known of a job."""
+    """State of a job."""
 
-    #: The connection on which it was handed out, if it was to this client.
+    #: The connection that returned the handle; None for a resumed job.
     link: Link | None = None
-    #: Whether the server has the task tools; None: it was not looked yet.
+    #: Whether the server has the task tools; None if unknown.
     by_tools: bool | None = None
-    poll: str = POLL
+    poll: str = wire.POLL
     progress: TaskProgress | None = None
     result: types.CallToolResult | None = None
-    #: Set while something was heard that was not read.
+    #: Set while there is unread news.
     news: asyncio.Event = field(default_factory=asyncio.Event)
     untold: deque[Update] = field(default_factory=lambda: deque(maxlen=_MOST_UNTOLD))
     polling: asyncio.Future[None] | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody here waits for what it knows: it is not ours, or its result was taken."""
+        """True if no caller waits for it: it is not ours, or its result was taken."""
         taken = self.result is not None and not self.news.is_set()
         return taken or self.link is None or self.by_tools is True
 
     def ends(self, result: Any) -> None:
-        """With a result, whatever the server takes for one: it is told once, so it must be had."""
+        """Store the result, in whatever form: it is delivered only once."""
         try:
-            self.result = tool_result(result)
+            self.result = wire.tool_result(result)
         except ValidationError:
             said = [{"text": "The server gave a result that is not in the form of a tool's result"}]
-            self.result = tool_result({"success": False, "data": result, "messages": said})
+            self.result = wire.tool_result({"success": False, "data": result, "messages": said})
         self.news.set()
 
     def goes_on(self, progress: TaskProgress) -> None:
-        """Progress that says less than what is known of the same step adds nothing."""
+        """Store progress, unless it repeats the known step without a message."""
         known = self.progress
         if known is None or progress.message or progress.percent != known.percent:
             self.progress = progress
 
     def answers(self, progress: TaskProgress) -> None:
-        """To a poll. Such an answer may be older than what the server has told by itself meanwhile."""
+        """Store progress from a poll, which may be older than a notification."""
         if self.progress is None or (progress.percent or 0) >= (self.progress.percent or 0):
             self.goes_on(progress)
 
 
 class TwoStageClient(ClientDialect):
-    """A server that hands out a `job_id` in place of a result."""
+    """For servers that return a `job_id` in place of a result."""
 
-    name: ClassVar[str] = NAME
+    name: ClassVar[str] = wire.NAME
 
     def __init__(self, connection: Connection, tools: TaskToolsClient, *, asks: bool) -> None:
-        """`asks` for handles; who does not may be given one all the same."""
+        """`asks` requests handles; a server may return one without."""
         self._asks = asks
         self._connection = connection
         self._tools = tools
         self._jobs: dict[str, _Job] = {}
-        #: The connection whose server has said that it cannot be polled.
+        #: The connection whose server does not support polling.
         self._unpolled: Link | None = None
 
     def ask_for_task(self, link: Link, tool: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        """Say that we want the handle, and can take its notifications."""
-        return {**params, "_meta": {**params.get("_meta", {}), ASYNC: True}} if self._asks else params
+        """Request the handle and its notifications."""
+        return {**params, "_meta": {**params.get("_meta", {}), wire.ASYNC: True}} if self._asks else params
 
     def task_in(self, result: Mapping[str, Any], link: Link) -> str | None:
-        job_id = task_in(result)
+        job_id = wire.task_in(result)
         if job_id is None:
             return None
         job = self._job(job_id)
         if job.link is not None and (job.link is not link or job.result is not None):
-            job = self._jobs[job_id] = _Job()  # another job: a restarted server may count from 1 again
+            job = self._jobs[job_id] = _Job()  # a restarted server may reuse ids
         job.link, job.by_tools = link, is_among(link.tools or {})
-        job.poll = poll_endpoint(result) or POLL
+        job.poll = wire.poll_endpoint(result) or wire.POLL
         return job_id
 
-    def goes_on_with(self, task_id: str, link: Link, *, own: bool) -> bool:
+    def can_resume(self, task_id: str, link: Link, *, own: bool) -> bool:
         return True
 
-    # -- what is heard
+    # -- notifications
 
     def _job(self, job_id: str) -> _Job:
         job = self._jobs.get(job_id)
@@ -134,12 +121,12 @@ class TwoStageClient(ClientDialect):
         return job
 
     def heard(self, method: str, params: Mapping[str, Any]) -> str | None:
-        job_id = task_in_news(params) if method in (PROGRESS, RESULT_NEWS) else None
+        job_id = wire.task_in_news(params) if method in (PROGRESS, wire.RESULT_NEWS) else None
         if job_id is None:
             return None
         job = self._job(job_id)
         if job.result is None:
-            if method == RESULT_NEWS:
+            if method == wire.RESULT_NEWS:
                 job.ends(params.get("result"))
             else:
                 job.goes_on(_progress(params))
@@ -148,12 +135,12 @@ class TwoStageClient(ClientDialect):
         return job_id
 
     @contextlib.asynccontextmanager
-    async def listening(self, task_id: str) -> AsyncIterator[Bell]:
+    async def subscribed(self, task_id: str) -> AsyncIterator[Subscription]:
         job = self._job(task_id)
-        with self._connection.bell(task_id) as event:
-            yield Bell(event, None if await self._by_tools(job) else job.untold)
+        with self._connection.subscription(task_id) as event:
+            yield Subscription(event, None if await self._by_tools(job) else job.untold)
 
-    # -- what is asked
+    # -- requests
 
     async def _by_tools(self, job: _Job) -> bool:
         if job.by_tools is None:
@@ -161,7 +148,7 @@ class TwoStageClient(ClientDialect):
         return job.by_tools
 
     async def read(self, task_id: str) -> Update:
-        """Raises ResultLost when the server cannot tell of the job any more."""
+        """Raises ResultLost when the server can no longer deliver the result."""
         job = self._job(task_id)
         if await self._by_tools(job):
             return await self._tools.read(task_id)
@@ -175,9 +162,9 @@ class TwoStageClient(ClientDialect):
         return Update(task_id, "working", progress=job.progress)
 
     async def _ask(self, task_id: str, job: _Job, link: Link) -> None:
-        """Poll, where that can be done, until there is an answer or the server tells something by itself.
+        """Poll until there is an answer or a notification.
 
-        A poll outlives whoever waits for it: its answer may be the only one that has the result.
+        A poll outlives its caller: its answer may be the only one with the result.
         """
         if job.polling is None or job.polling.done():
             job.polling = asyncio.ensure_future(self._poll(task_id, job, link))
@@ -194,24 +181,24 @@ class TwoStageClient(ClientDialect):
             raise _lost(task_id, job, "its server tells results once, on the connection of the call")
 
     async def _poll(self, task_id: str, job: _Job, link: Link) -> None:
-        if self._unpolled is link:  # it will tell by itself, if it is still there
+        if self._unpolled is link:  # only check that it is alive
             with contextlib.suppress(MCPError):
                 await link.request("ping", {})
             return
         try:
-            body = body_in(await link.request(job.poll, named(task_id))) or {}
+            body = wire.body_in(await link.request(job.poll, wire.named(task_id))) or {}
         except MCPError as error:
             if error.code not in _UNKNOWN_METHOD:
                 raise
             self._unpolled = link
             return
         if not body.get("success"):
-            said = words_of(body) or "Job not found"
+            said = wire.words_of(body) or "Job not found"
             if job.link is not None:
                 raise _lost(task_id, job, f"its server says {said!r}")
             raise MCPError(INTERNAL_ERROR, said)
         data = body["data"] if isinstance(body["data"], Mapping) else {"result": body["data"]}
-        if data.get("status") in UNFINISHED:
+        if data.get("status") in wire.UNFINISHED:
             job.answers(_progress(data))
         else:
             job.ends(data.get("result", data))
@@ -232,7 +219,7 @@ class TwoStageClient(ClientDialect):
 
 
 def _progress(told: Mapping[str, Any]) -> TaskProgress:
-    """Of a job the progress is a part of 1, or of a total that is told with it."""
+    """Return the progress, a fraction of 1 or of the given total."""
     share, total, message = told.get("progress"), told.get("total") or 1, told.get("message")
     percent = None
     if isinstance(share, int | float) and isinstance(total, int | float) and math.isfinite(share / total):

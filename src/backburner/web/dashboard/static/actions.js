@@ -1,8 +1,8 @@
-// What a person does: each change is a call of the API, as any program would make it.
+// User actions. Every change is an API call.
 
 const root = document.body.dataset.root;
 
-/** Say something for a while. */
+/** Show a message for a few seconds. */
 function say(text, bad = false) {
   const said = document.getElementById("said");
   said.textContent = visible(text);
@@ -11,7 +11,7 @@ function say(text, bad = false) {
   say.timer = setTimeout(() => (said.textContent = ""), bad ? 12000 : 6000);
 }
 
-/** Call the API. Throws an Error with the server's own words, and its `code` and `details`. */
+/** Call the API. Throws an Error with the server's message, `code` and `details`. */
 async function api(method, path, body) {
   const json = body === undefined ? {} : { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(`${root}/api/v1${path}`, { method, ...json }).catch(() => {
@@ -23,7 +23,7 @@ async function api(method, path, body) {
   return values;
 }
 
-/** Ask in a dialog of the page (`<dialog id=…>`); whether it was agreed to. */
+/** Ask in a dialog of the page (`<dialog id=…>`). Returns true if confirmed. */
 function agreed(dialog) {
   return new Promise((resolve) => {
     dialog.returnValue = "";

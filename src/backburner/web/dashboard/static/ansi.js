@@ -1,10 +1,10 @@
-// Text as a terminal would colour it: a few classes, and of all other escapes nothing. Needs text.js before it.
+// Terminal colours as CSS classes; other escapes are removed. Requires text.js.
 
 const SGR = /\u001b\[([0-9;:]*)m/g;
-// Up to where on the wheel, of which each has a sixth by the book, people call it so: red, yellow, green, cyan, blue, magenta.
+// Upper ends on the colour wheel of red, yellow, green, cyan, blue and magenta as perceived.
 const HUES = [[0.4, 1], [1.4, 3], [2.6, 2], [3.3, 6], [4.6, 4], [5.6, 5], [6, 1]];
 
-/** The nearest of a terminal's sixteen colours: only those can be read on light and on dark. */
+/** The nearest of the sixteen terminal colours, which are readable on light and dark. */
 function nearest(red, green, blue) {
   const [most, least] = [Math.max(red, green, blue), Math.min(red, green, blue)];
   const lightness = (most + least) / 2, spread = most - least;
@@ -21,7 +21,7 @@ function of256(number) {
   return nearest(part(Math.floor(at / 36)), part(Math.floor(at / 6) % 6), part(at % 6));
 }
 
-/** Of `38;5;n` or `38;2;r;g;b`, which begins at `at`: the colour, and how many numbers it took. */
+/** Parse `38;5;n` or `38;2;r;g;b` at `at`. Returns the colour and the count of numbers. */
 function extended(codes, at) {
   if (codes[at + 1] === 5) return [of256(Math.min(255, codes[at + 2] || 0)), 3];
   if (codes[at + 1] === 2) return [nearest(...codes.slice(at + 2, at + 5).map((one) => Math.min(255, one || 0))), 5];
@@ -52,10 +52,10 @@ function turn(now, codes) {
   return now;
 }
 
-/** A line in pieces of one look each: `[text, classes]`. Of what was written over itself, the last counts. */
+/** Split a line into `[text, classes]`. Of text overwritten by carriage returns, the last counts. */
 function coloured(text) {
   const over = text.includes("\r") ? text.split("\r").filter((part) => part.replace(ANSI, "").trim()) : [text];
-  const parts = (over.length ? over[over.length - 1] : "").split(SGR); // text and codes in turn
+  const parts = (over.length ? over[over.length - 1] : "").split(SGR); // text and codes alternate
   const pieces = [];
   let now = {};
   for (let at = 0; at < parts.length; at += 2) {

@@ -1,9 +1,9 @@
-// What is done to several tasks at once: those that are ticked, or all that the filter finds.
+// Bulk actions on selected tasks, or on all tasks of the filter.
 
 const WORDS = {
-  cancel: { title: "Cancel", done: "Cancelled", about: "Those that run are asked to stop." },
-  retry: { title: "Retry", done: "Queued again", about: "Each runs once more with the same inputs." },
-  delete: { title: "Delete", done: "Deleted", about: "Their logs, results and files go with them, for good." },
+  cancel: { title: "Cancel", done: "Cancelled", about: "Running tasks are asked to stop." },
+  retry: { title: "Retry", done: "Queued again", about: "Each runs again with the same inputs." },
+  delete: { title: "Delete", done: "Deleted", about: "Their logs, results and artifacts are deleted permanently." },
 };
 const AT_ONCE = 4;
 
@@ -25,7 +25,7 @@ function showChosen() {
     all.indeterminate = ticked.length > 0 && ticked.length < rows.length;
   }
   bar.hidden = !ticked.length;
-  bar.querySelector(".count").textContent = allOfFilter ? "All that this filter finds" : `${number(ticked.length)} chosen`;
+  bar.querySelector(".count").textContent = allOfFilter ? "All tasks of this filter" : `${number(ticked.length)} selected`;
   bar.querySelector("[data-bulk=all]").hidden = allOfFilter || ticked.length < rows.length;
   const { fit } = bulkFilter();
   for (const action of Object.keys(WORDS)) {
@@ -39,7 +39,7 @@ function tickAll(ticked) {
   showChosen();
 }
 
-/** Ask whether to act on so many; `more` is what else there is to say. */
+/** Ask for confirmation; `more` is appended to the text. */
 function confirmed(action, count, more = "") {
   const dialog = document.getElementById("confirm");
   const { title, about } = WORDS[action];
@@ -57,21 +57,21 @@ async function actOnFilter(action) {
   }
   const body = { action, filter };
   const { matched, more } = await api("POST", "/tasks/actions", { ...body, dry_run: true });
-  if (!matched) return void say(`None of them can be ${WORDS[action].done.toLowerCase()} now.`);
-  const rest = more ? "These are the newest of them: more is not done at once." : "";
+  if (!matched) return void say(`No task can be ${WORDS[action].done.toLowerCase()} now.`);
+  const rest = more ? "Only the newest: repeat the action for the rest." : "";
   if (!(await confirmed(action, matched, rest))) return;
   const { done, left_alone } = await api("POST", "/tasks/actions", { ...body, limit: matched });
   tickAll(false);
-  say(`${WORDS[action].done}: ${tasksOf(done)}.${left_alone.length ? ` ${tasksOf(left_alone.length)} had changed meanwhile.` : ""}`);
+  say(`${WORDS[action].done}: ${tasksOf(done)}.${left_alone.length ? ` ${tasksOf(left_alone.length)} changed meanwhile.` : ""}`);
 }
 
 async function actOnTicked(action) {
   const fit = bulkFilter().fit[action];
   const rows = tickedRows();
   const ids = rows.filter((row) => fit.includes(row.dataset.state)).map((row) => row.dataset.id);
-  if (!ids.length) return void say(`None of them can be ${WORDS[action].done.toLowerCase()} now.`);
+  if (!ids.length) return void say(`No task can be ${WORDS[action].done.toLowerCase()} now.`);
   const others = rows.length - ids.length;
-  if (!(await confirmed(action, ids.length, others ? `This cannot be done to ${others} of those chosen.` : ""))) return;
+  if (!(await confirmed(action, ids.length, others ? `Not possible for ${others} of the selected tasks.` : ""))) return;
   const waiting = [...ids];
   const failed = [];
   const work = async () => {
@@ -85,7 +85,7 @@ async function actOnTicked(action) {
   say(`${WORDS[action].done}: ${tasksOf(ids.length - failed.length)}.${failed.length ? ` ${failed.length} not: ${failed[0].message}` : ""}`, failed.length > 0);
 }
 
-/** With shift, all rows from the last one that was clicked; and who misses a box by a little means it. */
+/** Shift selects all rows since the last click. A click next to a checkbox counts. */
 let lastTicked = null;
 document.addEventListener("click", (event) => {
   const cell = event.target.closest?.("td.tick");

@@ -1,8 +1,8 @@
-// What a chart says where the pointer is, in the reader's own time; the same is in the table below.
+// Readout of a chart at the pointer, in local time.
 
 let pointed = null;
 
-/** A title is "Tue 12:30 UTC: what it says". */
+/** A title has the form "Tue 12:30 UTC: description". */
 function inOwnTime(column) {
   const time = new Date(column.dataset.since).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
   return `${time}: ${column.querySelector("title").textContent.split(" UTC: ")[1]}`;

@@ -1,14 +1,14 @@
-// The inputs of a tool as a form made from its schema, or as JSON. Needs text.js and forms.js before it.
+// Inputs of a tool: a form generated from its schema, or JSON. Requires text.js and forms.js.
 //
-//   const form = inputsForm(schema, values);   // `values` are the inputs to begin with; none: the schema's defaults
-//   page.append(form.element);                 // a <div class="inputs">; no <form>, and no button that sends
-//   const inputs = form.read();                // the inputs as they are now; throws an Error for `fail`
-//   form.fail(error);                          // shows what `read` or `api` threw, at its field or above all
+//   const form = inputsForm(schema, values);   // `values` are the initial inputs; default: those of the schema
+//   page.append(form.element);                 // a <div class="inputs">; without <form> and submit button
+//   const inputs = form.read();                // the current inputs; throws an Error for `fail`
+//   form.fail(error);                          // shows an error of `read` or `api` at its field or on top
 //
-// A field of its own has what is text, a number, yes or no, a choice, or a list of such; anything else
-// (objects, oneOf, what may be of several types) is written as JSON in the field's place.
+// Texts, numbers, booleans, choices and lists of these have fields. Everything else (objects, oneOf, several types)
+// is entered as JSON.
 
-/** Look at what a schema means: references followed, and what may be null told apart. */
+/** Resolve references, and separate null from other types. */
 function plainSchema(schema, whole, depth = 0) {
   if (!schema || typeof schema !== "object" || depth > 20) return { schema: {}, nullable: false };
   const { $ref, allOf, anyOf, oneOf, ...own } = schema;
@@ -31,7 +31,7 @@ function plainSchema(schema, whole, depth = 0) {
   return { schema, nullable: false };
 }
 
-/** What a value of a schema could look like, for who must write one. */
+/** Example value of a schema. */
 function exampleOf(schema, whole, depth = 0) {
   const { schema: plain } = plainSchema(schema, whole);
   if (plain.default != null) return plain.default;
@@ -51,7 +51,7 @@ const PLAIN = { string: (value) => typeof value === "string", number: (value) =>
   integer: (value) => Number.isInteger(value), boolean: (value) => typeof value === "boolean" };
 const isPlain = (schema) => Object.hasOwn(PLAIN, schema.type) && !optionsOf(schema);
 
-/** How a value is given, as `controlFor` of forms.js does it, and for more. `schema.default` is what stands there first. */
+/** Control of a value; extends `controlFor` of forms.js. `schema.default` is the initial value. */
 function inputControl(schema, id, nullable) {
   const { type, default: first } = schema;
   const options = optionsOf(schema);
@@ -78,9 +78,9 @@ function inputControl(schema, id, nullable) {
   return controlFor({ ...schema, default: first ?? undefined }, id);
 }
 
-/** A list, one to a line. */
+/** A list, one item per line. */
 function writeLines(of, first, id) {
-  const input = element("textarea", "", { id, rows: 2, spellcheck: "false", placeholder: "One to a line" });
+  const input = element("textarea", "", { id, rows: 2, spellcheck: "false", placeholder: "One per line" });
   input.value = first.join("\n");
   const lines = () => input.value.split(/\r?\n/).map((line) => line.trim()).filter(Boolean);
   const numbers = of.type !== "string";
@@ -88,7 +88,7 @@ function writeLines(of, first, id) {
   return { input, read: () => (lines().length ? lines().map((line) => (numbers ? Number(line) : line)) : undefined) };
 }
 
-/** One input: its name, its row, and `read`, which throws with the `input` that is wrong. */
+/** One input: name, row, and `read`, which throws with the invalid `input`. */
 function inputField(name, given, whole, required) {
   const { schema, nullable } = plainSchema(whole.properties[name], whole);
   const items = schema.type === "array" && schema.items ? { items: plainSchema(schema.items, whole).schema } : {};
@@ -99,7 +99,7 @@ function inputField(name, given, whole, required) {
   const problem = element("p", "", { class: "problem small", id: `${input.id}-problem`, hidden: true });
   row.dataset.name = name;
   row.append(problem);
-  /** What was emptied: a text is none, what may be null is null, and anything else is left to its default. */
+  /** Empty fields: an empty text, null where allowed, otherwise the default. */
   const emptied = () => (given === null || (nullable && before != null) ? null : schema.type === "string" && before ? "" : undefined);
   const value = () => {
     const found = read();
@@ -123,7 +123,7 @@ function fieldsOf(schema, values) {
   const parts = Object.keys(schema.properties).map((name) => inputField(name, Object.hasOwn(values, name) ? values[name] : undefined, schema, required.includes(name)));
   const box = element("div", "", { class: "fields" });
   box.append(...parts.map(({ row }) => row));
-  if (!parts.length) box.append(element("p", "It takes no inputs.", { class: "dim" }));
+  if (!parts.length) box.append(element("p", "No inputs.", { class: "dim" }));
   const read = (lenient) => {
     const found = [];
     for (const part of parts) {
@@ -147,9 +147,9 @@ function jsonOf(values) {
     try {
       found = JSON.parse(text.value);
     } catch (error) {
-      throw Object.assign(new Error(`This is not JSON: ${error.message}`), { input: text });
+      throw Object.assign(new Error(`Invalid JSON: ${error.message}`), { input: text });
     }
-    if (!found || typeof found !== "object" || Array.isArray(found)) throw Object.assign(new Error("The inputs are an object: { … }"), { input: text });
+    if (!found || typeof found !== "object" || Array.isArray(found)) throw Object.assign(new Error("The inputs must be an object: { … }"), { input: text });
     return found;
   };
   return { element: text, read, parts: [] };
@@ -162,7 +162,7 @@ function inputsForm(schema, values) {
   const misfit = (given) => Object.keys(given).find((name) => !Object.hasOwn(named, name));
   const box = element("div", "", { class: "inputs" });
   const problem = element("p", "", { class: "problem", role: "alert", hidden: true });
-  const views = element("div", "", { class: "views", role: "group", "aria-label": "How to write the inputs" });
+  const views = element("div", "", { class: "views", role: "group", "aria-label": "Input format" });
   const buttons = ["Form", "JSON"].map((title) => element("button", title, { type: "button" }));
   let view;
 

@@ -1,17 +1,17 @@
-// Keys, on all pages. They never fire while somebody types. `[data-row]` is a row of a list, `a[data-open]` in it
-// leads on, `[data-tick]` chooses it; `data-key="/"` is where to search.
+// Keyboard shortcuts of all pages, disabled while typing. `[data-row]` is a list row, `a[data-open]` its link,
+// `[data-tick]` its checkbox; `data-key="/"` is the search field.
 
 const PAGES = { o: ["Overview", "/"], t: ["Tasks", "/dashboard/tasks"], l: ["Tools", "/dashboard/tools"], q: ["Queues", "/dashboard/queues"],
   w: ["Workers", "/dashboard/workers"], c: ["Clients", "/dashboard/clients"] };
 const KEYS = [
-  [["/"], "Search, or filter"],
-  [["j", "↓"], "To the next row"],
-  [["k", "↑"], "To the row before"],
-  [["Enter"], "Open it"],
-  [["x"], "Choose it, or not"],
+  [["/"], "Search or filter"],
+  [["j", "↓"], "Next row"],
+  [["k", "↑"], "Previous row"],
+  [["Enter"], "Open"],
+  [["x"], "Select or deselect"],
   [["Esc"], "Leave the row or the field"],
   ...Object.entries(PAGES).map(([key, [title]]) => [["g", key], title]),
-  [["?"], "These keys"],
+  [["?"], "Keyboard shortcuts"],
 ];
 
 function isTyping(target) {
@@ -34,7 +34,7 @@ function showKeys() {
     }
     const form = element("form", "", { method: "dialog" });
     form.append(element("button", "Close"));
-    dialog.append(element("h2", "Keys", { id: "keys-title" }), list, form);
+    dialog.append(element("h2", "Keyboard shortcuts", { id: "keys-title" }), list, form);
     document.body.append(dialog);
   }
   dialog.showModal();

@@ -1,5 +1,5 @@
-// The page goes on: the server sends it anew when it is another, and what differs is changed in place, so that
-// focus, open parts and ticked boxes stay. What is `data-keep` is its script's own.
+// Live updates: the server sends the changed page, and differences are applied in place. Focus, open details and
+// checked boxes stay. Elements with `data-keep` belong to their scripts.
 
 const same = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName && one.id === other.id;
 
@@ -18,7 +18,7 @@ function morph(old, fresh) {
 
 const isBlank = (node) => node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
 
-/** The next of these siblings that is like one that has no id; so what came or went before it costs nothing. */
+/** The next sibling that matches an element without id. */
 function alike(at, wanted) {
   while (at && (at.id || !same(at, wanted) || at.className !== wanted.className)) at = at.nextSibling;
   return at;
@@ -26,12 +26,12 @@ function alike(at, wanted) {
 
 function morphChildren(old, fresh) {
   const wantedIds = new Set([...fresh.children].map((one) => one.id));
-  // First what is gone, so that what stays need not move: an element that moves loses its focus.
+  // Remove first, so that remaining elements need not move: a moved element loses its focus.
   for (const one of [...old.children]) if (one.id && !wantedIds.has(one.id) && !one.hasAttribute("data-keep")) one.remove();
   const named = new Map([...old.children].filter((one) => one.id).map((one) => [one.id, one]));
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    // Space that is only in one of them must not put the others out of step.
+    // Skip whitespace that only one of both has.
     while (at && isBlank(at) && !isBlank(wanted)) {
       const next = at.nextSibling;
       at.remove();
@@ -54,7 +54,7 @@ function morphChildren(old, fresh) {
   }
 }
 
-/** Take the page as the server has it now. Before, `morphing` lets scripts have a hand in it; `morphed` tells them that something may have changed. */
+/** Apply the server's page. Fires `morphing` before, so that scripts can modify it, and `morphed` after. */
 function showPage(html) {
   const fresh = new DOMParser().parseFromString(`<main>${html}</main>`, "text/html").querySelector("main");
   document.dispatchEvent(new CustomEvent("morphing", { detail: fresh }));
@@ -63,7 +63,7 @@ function showPage(html) {
   document.dispatchEvent(new Event("morphed"));
 }
 
-/** Times that count on between two pages: `<time datetime=… data-age>`, as "3 min ago", or `data-age="since"`. */
+/** Update relative times: `<time datetime=… data-age>` as "3 min ago", or as a duration with `data-age="since"`. */
 function tick() {
   for (const one of document.querySelectorAll("time[data-age]")) {
     const age = (Date.now() - Date.parse(one.dateTime)) / 1000;
@@ -89,13 +89,13 @@ function follow() {
     main.removeAttribute("data-live");
     if (main.dataset.gone !== undefined) return;
     main.dataset.gone = "";
-    main.prepend(element("p", "This is not kept any more: it has expired, or was deleted. What you see is how it was last.", { class: "gone", role: "alert" }));
+    main.prepend(element("p", "This task has expired or was deleted. The page shows its last state.", { class: "gone", role: "alert" }));
     document.dispatchEvent(new Event("gone"));
   });
   source.addEventListener("error", () => {
-    line.textContent = "The server is away; trying again";
+    line.textContent = "Server not reachable; retrying";
     line.hidden = false;
-    // A browser gives up for good when the answer is no stream, as after a restart without this page.
+    // A browser stops retrying when the response is no stream, for example after a restart.
     if (source.readyState === EventSource.CLOSED) {
       source = null;
       setTimeout(follow, 5000);

@@ -1,21 +1,21 @@
-// The log of a task. Lines are had from the API when they come into view, and new ones as they are written; they
-// stand in blocks, and only the blocks in view are drawn. Needs text.js, ansi.js and actions.js before it.
+// Log of a task. Lines are loaded when they come into view, new ones as they are written. Only visible blocks of
+// lines are rendered. Requires text.js, ansi.js and actions.js.
 
 const BLOCK = 200, PAGE = 5000; // lines
-const LONGEST = 4000; // characters of a line that are shown
-const ROW = 20; // how high a line is before it was drawn
+const LONGEST = 4000; // shown characters of a line
+const ROW = 20; // estimated height of a line
 
 const taskId = document.getElementById("head").dataset.task;
 const logPath = `/tasks/${taskId}/logs`;
 const part = (name) => document.getElementById(`log-${name}`);
 const lines = document.getElementById("lines");
-const known = []; // lines by their number less one, as far as they were had; null: there is none
-const blocks = []; // {element, first, drawn, coming, near}: `drawn` is how many lines stand in it, or null
+const known = []; // loaded lines by number minus one; null: no such line
+const blocks = []; // {element, first, drawn, coming, near}: `drawn` is the number of rendered lines, or null
 let total = 0;
 
-// -- having
+// -- loading
 
-const latest = {}; // the number of the latest line of each stream
+const latest = {}; // number of the latest line of each stream
 
 /** What is kept of a line. Of a long one, a copy: a slice would hold all of it. One that ends with a carriage return
     is replaced by the next of its stream. */
@@ -32,7 +32,7 @@ function keep({ seq, ts, stream, level, message, offset, length }) {
   known[seq - 1] = { seq, ts, stream, level, text, length, open };
 }
 
-/** Have the lines from number `from` + 1 to `to`. The rest of a line that is too long for a page is passed over. */
+/** Load the lines from `from` + 1 to `to`. The rest of a line longer than a page is skipped. */
 async function have(from, to) {
   while (from < to && known[from] !== undefined) from += 1;
   for (let at = from; at < to; ) {
@@ -44,16 +44,16 @@ async function have(from, to) {
   for (let at = from; at < to; at += 1) known[at] ??= null;
 }
 
-// -- drawing
+// -- rendering
 
 const found = { text: "", at: -1, lines: [], run: 0 };
 
-/** Put pieces into an element, with each place marked where the text that is sought stands. */
+/** Append pieces to an element, with search matches marked. */
 function put(place, pieces) {
   const whole = pieces.map(([text]) => text).join("").toLowerCase();
   const ends = [];
   if (found.text) for (let at = whole.indexOf(found.text); at >= 0; at = whole.indexOf(found.text, at + found.text.length)) ends.push(at, at + found.text.length);
-  let at = 0, inside = 0; // an odd number of ends was passed: within a match
+  let at = 0, inside = 0; // odd: within a match
   for (const [text, classes] of pieces) {
     let rest = text;
     while (rest) {
@@ -88,7 +88,7 @@ function drawn(line) {
 
 const end = (block) => Math.min(total, block.first + BLOCK);
 
-/** Draw what is new in a block, up to where its lines were had. */
+/** Render new lines of a block, as far as loaded. */
 function draw(block) {
   const rows = [];
   let at = block.first + block.drawn;
@@ -123,7 +123,7 @@ const inView = new IntersectionObserver((entries) => {
   }
 }, { root: lines, rootMargin: "800px 0px" });
 
-/** There are so many lines now: those in view are drawn. */
+/** Set the number of lines and render visible ones. */
 function grow(now) {
   const changed = Math.floor(total / BLOCK);
   total = Math.max(total, now);
@@ -156,7 +156,7 @@ function redraw() {
 
 // -- following
 
-let following = true, before = 0; // where it was scrolled to
+let following = true, before = 0; // last scroll position
 const moves = () => part("state").dataset.moves === "yes";
 const toEnd = () => (lines.scrollTop = lines.scrollHeight);
 
@@ -215,7 +215,7 @@ document.addEventListener("morphed", () => {
   listen();
 });
 
-// -- going to a line
+// -- jumping to a line
 
 let marked = 0;
 
@@ -239,7 +239,7 @@ function toHash() {
 }
 addEventListener("hashchange", toHash);
 
-// -- searching
+// -- search
 
 const plain = ({ text }) => (/[\u001b\r]/.test(text) ? coloured(text).map(([shown]) => shown).join("") : text).toLowerCase();
 
@@ -254,7 +254,7 @@ function sayFound(searching = false) {
   part("found").textContent = !found.text ? "" : `${where}${number(count)} ${count === 1 ? "line" : "lines"}${searching ? " …" : ""}`;
 }
 
-/** Look through the whole log, a page at a time, without holding anybody up. */
+/** Search the whole log, page by page, without blocking the page. */
 async function search(text) {
   const run = ++found.run;
   Object.assign(found, { text: text.toLowerCase(), at: -1, lines: [], upTo: Infinity });
@@ -296,7 +296,7 @@ part("search").addEventListener("keydown", (event) => {
 part("before").addEventListener("click", () => step(-1));
 part("next").addEventListener("click", () => step(1));
 
-// -- looks, and the whole of it
+// -- options and download
 
 for (const name of ["times", "wrap"]) {
   part(name).addEventListener("click", ({ target }) => {

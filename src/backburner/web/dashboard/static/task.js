@@ -1,8 +1,8 @@
-// The page of a task: what a person does here. Needs text.js, forms.js, inputs.js, actions.js and log.js before it.
+// Task page. Requires text.js, forms.js, inputs.js, actions.js and log.js.
 
 const byId = (id) => document.getElementById(id);
 
-/** Times that stand for themselves, in the words of who looks. */
+/** Absolute times in the local format. */
 function moments() {
   const words = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   for (const one of document.querySelectorAll("time[data-moment]")) one.textContent = words.format(new Date(one.dateTime));
@@ -17,7 +17,7 @@ function showQuestions() {
   if (!place) return void (askedKeys = "");
   const asked = JSON.parse(byId("asked").textContent);
   const keys = JSON.stringify(asked.map((one) => one.key));
-  if (keys === askedKeys && place.childElementCount) return; // what somebody is writing stays
+  if (keys === askedKeys && place.childElementCount) return; // keep what is being typed
   askedKeys = keys;
   place.replaceChildren(...asked.map(({ key, method, message, schema }) => question({ key, method, params: { message, requestedSchema: schema } }, answer)));
 }
@@ -27,12 +27,12 @@ async function answer(key, given) {
   say("Answered");
 }
 
-// -- copying
+// -- clipboard
 
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-  } catch { // a page without encryption has no clipboard, but may still copy what is selected
+  } catch { // without HTTPS there is no clipboard API, but a selection can be copied
     const box = element("textarea", "", { class: "unseen", "aria-hidden": true });
     box.value = text;
     document.body.append(box);
@@ -45,32 +45,32 @@ async function copy(text) {
 
 const PATHS = { inputs: `/tasks/${taskId}`, result: `/tasks/${taskId}/result` };
 
-// -- files
+// -- artifacts
 
 const MOST_OF_FILE = 65536;
 
-/** How a file begins. */
+/** Show the beginning of an artifact. */
 async function preview(button) {
   const place = byId(button.getAttribute("aria-controls"));
   const open = button.getAttribute("aria-expanded") !== "true";
   if (open && !place.textContent) {
     const answer = await fetch(button.dataset.preview, { headers: { Range: `bytes=0-${MOST_OF_FILE - 1}` } });
-    if (!answer.ok) throw new Error("This file is gone.");
+    if (!answer.ok) throw new Error("This artifact no longer exists.");
     const size = Number(button.dataset.size);
     let text = (await answer.text()).slice(0, MOST_OF_FILE);
     if (size <= MOST_OF_FILE && button.dataset.type.endsWith("json")) {
       try {
         text = JSON.stringify(JSON.parse(text), null, 2);
-      } catch { /* then it is shown as it is */ }
+      } catch { /* not JSON: show it unchanged */ }
     }
-    place.textContent = visible(text) + (size > MOST_OF_FILE ? `\n… ${bytes(size)} in all` : "") || "It is empty.";
+    place.textContent = visible(text) + (size > MOST_OF_FILE ? `\n… ${bytes(size)} total` : "") || "Empty file.";
   }
   place.hidden = !open;
   button.setAttribute("aria-expanded", open);
   button.textContent = open ? "Hide" : "Show";
 }
 
-// -- once more, with other inputs
+// -- retry with other inputs
 
 let form = null;
 
@@ -98,10 +98,10 @@ async function cancel() {
   if (!(await agreed(byId("cancelling")))) return;
   const reason = byId("reason").value.trim();
   await api("POST", `/tasks/${taskId}/cancel`, reason ? { reason } : {});
-  say("It is asked to stop");
+  say("Cancel requested");
 }
 
-// -- what was clicked
+// -- clicks
 
 const CLICKS = {
   "#cancel": cancel,

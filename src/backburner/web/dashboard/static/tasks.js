@@ -1,13 +1,13 @@
-// The list of tasks: filters that apply as one chooses, and rows that stay where they are while one reads.
+// Task list: filters apply immediately, and rows keep their place while the list is read.
 
 const filterForm = () => document.getElementById("filter");
 const listRows = () => [...document.querySelectorAll("#rows > tr")];
 
-// -- going to another list, without leaving the page
+// -- navigation without reloading
 
 let visits = 0;
 
-/** Show the list at an address. `how`: "push" or "replace" it in the history, or neither. */
+/** Show the list of an address. `how`: "push" or "replace" the history entry, or neither. */
 async function visit(address, how) {
   const mine = ++visits;
   const answer = await fetch(address).catch(() => null);
@@ -29,7 +29,7 @@ async function visit(address, how) {
   follow();
 }
 
-/** Let the fields say what the address says; but for the one in which somebody types. */
+/** Set the fields from the address, except the focused one. */
 function showFilter() {
   for (const control of filterForm()?.elements ?? []) {
     if (control === document.activeElement && control.type === "search") continue;
@@ -50,7 +50,7 @@ function applyFilter(isTyped = false) {
   if (address.href !== location.href) visit(address.href, how);
 }
 
-/** What is searched for may be the beginning of an id: then to that task, or to all that begin so. */
+/** If the search text is the beginning of an id, go to that task or list all matches. */
 async function findTask(text) {
   const [, short] = /^(?:tsk_)?([0-9a-z]{4,36})…?$/i.exec(text.trim()) ?? [];
   const found = short && (await api("GET", `/tasks?limit=2&id=${short}`).catch(() => null));
@@ -89,7 +89,7 @@ document.addEventListener("click", (event) => {
   }
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
 });
-/** A row leads to its task wherever it is clicked, but where something else is, or text was marked. */
+/** Open a task by a click on its row, except on controls or while text is selected. */
 document.addEventListener("click", (event) => {
   const row = event.target.closest?.("#rows > tr");
   if (!row || event.target.closest("a, input, button, td.tick") || String(getSelection())) return;
@@ -108,7 +108,7 @@ addEventListener("popstate", () => {
   visit(location.href);
 });
 
-// -- while somebody reads, nothing moves: rows are kept up to date, and new ones wait until they are asked for
+// -- stable rows: known rows are updated in place, new ones are shown on request
 
 let held = null;
 
@@ -138,7 +138,7 @@ document.addEventListener("morphing", ({ detail: fresh }) => {
   button.hidden = !coming;
 });
 
-/** Show what has waited. */
+/** Show new rows. */
 function release() {
   if (!held) return;
   const main = document.getElementById("main");

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it; chosen once, and kept in this browser. Runs before anything is drawn.
+// Light, dark or system theme, stored in the browser. Runs before the first rendering.
 
 const THEMES = { auto: ["◐", "as the system has them"], light: ["☀", "light"], dark: ["☾", "dark"] };
 
@@ -30,7 +30,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const next = names[(names.indexOf(keptTheme()) + 1) % names.length];
     try {
       localStorage.setItem("backburner-theme", next);
-    } catch { /* then it is for this page alone */ }
+    } catch { /* not stored: applies to this page only */ }
     useTheme(next);
     show(next);
   });

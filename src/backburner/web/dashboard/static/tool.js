@@ -1,4 +1,4 @@
-// A new task of a tool: its inputs by a form, and where and when it runs.
+// Form for a new task of a tool.
 
 const place = document.getElementById("submit");
 if (place) {
@@ -36,6 +36,6 @@ if (place) {
     event.preventDefault();
     submit();
   });
-  // A page that comes back from the browser's memory may be sent again.
+  // A page restored from the browser's cache may be submitted again.
   addEventListener("pageshow", () => (send.disabled = false));
 }

@@ -1,0 +1,1 @@
+"""Engines whose workers run elsewhere: Celery, Dramatiq, Slurm and AWS Batch."""

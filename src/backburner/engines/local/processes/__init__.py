@@ -1,0 +1,1 @@
+"""Child processes of a supervisor: zygotes and the runners that they fork."""

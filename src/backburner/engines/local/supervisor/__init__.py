@@ -1,0 +1,1 @@
+"""The supervisor process: claims tasks, dispatches them to runners and writes their reports."""

@@ -1,0 +1,1 @@
+"""Services: the rules for submitting, reading and steering tasks."""

@@ -1,0 +1,173 @@
+"""Settings of the Celery, Dramatiq, Slurm and AWS Batch engines."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from ..errors import ConfigError
+from .groups import setting
+
+_SCHEMES = ("redis", "rediss", "amqp", "amqps")
+#: What Dramatiq and RabbitMQ both take as the beginning of a queue's name.
+_NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A message broker and its use by an engine."""
+
+    group: ClassVar[str]
+
+    url: str = ""
+    namespace: str = setting(
+        "backburner", "What the names of its queues begin with: one for each app that shares the broker"
+    )
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in _SCHEMES:  # it is not shown: there may be a password in it
+            kinds = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
+            reason = f"it is no address of a broker; one begins with {kinds}"
+            raise ConfigError(setting=f"{self.group}.url", reason=reason)
+        if not _NAMESPACE.fullmatch(self.namespace):
+            reason = f"{self.namespace!r} must be letters, digits, - and _, first a letter; for example lab"
+            raise ConfigError(setting=f"{self.group}.namespace", reason=reason)
+
+    @property
+    def is_redis(self) -> bool:
+        return self.url.startswith("redis")
+
+    def name_of(self, queue: str) -> str:
+        """The broker's name for one of our queues. Dramatiq and Celery make theirs differently."""
+        return f"{self.namespace}.{self.group}.{queue}"
+
+
+@dataclass(frozen=True, slots=True)
+class CelerySettings(BrokerSettings):
+    """The broker that wakes Celery workers."""
+
+    group: ClassVar[str] = "celery"
+
+    url: str = setting(
+        "amqp://guest:guest@127.0.0.1:5672//",
+        "The broker: RabbitMQ (amqp://, amqps://) or Redis (redis://, rediss://)",
+        example='"redis://:secret@redis.example/0"',
+    )
+    events: bool = setting(
+        False,
+        "Whether workers tell Celery's monitors of each task from the start, and servers of each one sent",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DramatiqSettings(BrokerSettings):
+    """The broker that wakes Dramatiq workers."""
+
+    group: ClassVar[str] = "dramatiq"
+
+    url: str = setting(
+        "redis://127.0.0.1:6379/0",
+        "The broker: Redis (redis://, rediss://) or RabbitMQ (amqp://, amqps://)",
+        example='"amqp://lab:secret@rabbit.example/lab"',
+    )
+
+
+#: The settings of SlurmSettings that are tables by the names of our queues; "*" stands for all others.
+SLURM_TABLES = ("arguments",)
+
+_OURS = "it is for the engine to give"
+_TIME = "a job's time follows the tool's timeout and limits.max_runtime_s; set those"
+#: What `arguments` may not say, and why.
+_REFUSED = {
+    **dict.fromkeys(("--time", "-t"), _TIME),
+    **dict.fromkeys(("--array", "-a", "--output", "-o", "--wrap", "--wait", "-W", "--parsable"), _OURS),
+    **dict.fromkeys(("--clusters", "--cluster", "-M"), "jobs are looked for in one cluster, the default"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSettings:
+    """Slurm jobs. `*` stands for queues that are not named."""
+
+    arguments: Mapping[str, str] = setting(
+        dict,
+        "More arguments of `sbatch` for a queue's jobs; they come last, so they win over ours",
+        example='{"cpu_heavy": "--qos=long --constraint=skylake"}',
+    )
+    command: str = setting(
+        "",
+        "How a job starts Backburner (default: the Python of the supervisor, with its import path)",
+        example='"apptainer exec lab.sif backburner"',
+    )
+    setup: str = setting(
+        "", "Lines of shell that each job begins with", example='"module load cuda\\nulimit -s unlimited"'
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", MappingProxyType(dict(self.arguments)))
+        _words("command", self.command)
+        for queue, text in self.arguments.items():
+            for word in _words(f"arguments.{queue}", text):
+                name = word.partition("=")[0] if word.startswith("--") else word[:2]
+                if name in _REFUSED:
+                    reason = f"{name} cannot be given here: {_REFUSED[name]}"
+                    raise ConfigError(setting=f"slurm.arguments.{queue}", reason=reason)
+
+    def arguments_of(self, queue: str) -> str:
+        """Return the arguments of `sbatch` for the jobs of a queue."""
+        return self.arguments.get(queue, self.arguments.get("*", ""))
+
+
+def _words(name: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(setting=f"slurm.{name}", reason=f"{text!r}: {error}") from None
+
+
+#: The settings that are tables by the names of our queues; "*" is for all that are not named.
+BATCH_TABLES = ("job_queue", "job_definition")
+
+
+@dataclass(frozen=True, slots=True)
+class AwsBatchSettings:
+    """AWS Batch jobs."""
+
+    job_queue: Mapping[str, str] = setting(
+        dict,
+        "Batch's job queue, by name or ARN, for each of our queues; `*` for all that are not named",
+        example='{"*": "lab", "gpu_small": "lab-gpu"}',
+    )
+    job_definition: Mapping[str, str] = setting(
+        dict,
+        "The job definition, by name or ARN, for each of our queues; `*` for all that are not named",
+        example='{"*": "backburner-lab"}',
+    )
+    target: str = setting(
+        "",
+        "The app as the job's container finds it: lab.py or package.module:bb (default: as the task has it)",
+    )
+    server: str = setting(
+        "",
+        "The server whose door jobs come in by (http.worker_door), instead of by the store: each gets a token"
+        " for its task",
+        example='"https://lab.example"',
+    )
+    endpoint: str = setting("", "Batch's address, if it is not AWS's own for the region")
+
+    def __post_init__(self) -> None:
+        for name in BATCH_TABLES:
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        if self.server and not self.server.startswith(("http://", "https://")):
+            reason = f"{self.server!r} is no address of a server; one begins with https:// or http://"
+            raise ConfigError(setting="aws_batch.server", reason=reason)
+
+    def of(self, table: str, queue: str) -> str:
+        """Return the entry of a table for a queue; empty if there is none."""
+        values: Mapping[str, str] = getattr(self, table)
+        return values.get(queue) or values.get("*", "")

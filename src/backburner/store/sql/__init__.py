@@ -1,0 +1,1 @@
+"""SQL implementation of the store, shared by SQLite and PostgreSQL."""
