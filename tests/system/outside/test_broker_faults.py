@@ -47,14 +47,15 @@ def test_tasks_run_by_their_priority_and_once_however_often_they_are_sent(
         rounds = Dispatcher(app.store, queue, ["one_by_one"])
         by_id = {}
         for priority in (0, -1000, 5, -1, 0, 1000):
-            task_id = client.submit("add", {**IN_LINE, "priority": priority}, a=1)
+            options = {**IN_LINE, "priority": priority}
+            task_id = client.submit("ledgered", options, kind="quick", ledger=str(tmp_path), seconds=0)
             by_id[task_id] = priority
             rounds.dispatch([task_id])
             queue.submit([app.store.get(task_id)])
         with workers(app, ["one_by_one"]):
             ended = [client.end(task_id) for task_id in by_id]
         assert {(task.state, task.attempt) for task in ended} == {(State.SUCCEEDED, 1)}
-        begun = sorted(by_id, key=lambda task_id: client.events(task_id)[1].ts)
+        begun = [line.split()[1] for line in (tmp_path / "ledger").read_text().splitlines()]
         assert [by_id[task_id] for task_id in begun] == [1000, 5, 0, 0, -1, -1000]
 
 

@@ -73,7 +73,6 @@ class LocalEngine:
         self._starting = threading.Lock()
         self._spawning = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._superseded: list[subprocess.Popen[bytes]] = []
         self._needed = threading.Event()
         self._settled = threading.Event()
         self._stopped = threading.Event()
@@ -225,7 +224,6 @@ class LocalEngine:
         try:
             while True:
                 fd = waiting.taken(within_s=holder.check_every_s)
-                self._superseded = [child for child in self._superseded if child.poll() is None]
                 if fd is None and not self._stopped.is_set():
                     fd = holder.replace() or _replace_older(lock)
                 if fd is not None:
@@ -234,15 +232,11 @@ class LocalEngine:
             waiting.end()
 
     def _reap_child(self) -> None:
-        """Reap the supervisor that we started last, unless it hangs. Raises EngineError when it failed."""
+        """Wait for the end of the supervisor that we started last. Raises EngineError when it failed."""
         child, self._child = self._child, None
         if child is not None:
-            try:
-                failed = child.wait(_END_S) > 0
-            except subprocess.TimeoutExpired:
-                self._superseded.append(child)  # it is stopped, or hangs
-            else:
-                if failed:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it is stopped, or hangs
+                if child.wait(_END_S) > 0:
                     raise self._failure(self._last_words())
 
     def _spawn(self, lock_fd: int) -> None:
@@ -265,6 +259,8 @@ class LocalEngine:
                 start_new_session=True,
                 env=environment(),
             )
+        # The supervisor may outlive this engine, and would then stay a zombie until this process ends.
+        threading.Thread(target=self._child.wait, name="backburner-reaper", daemon=True).start()
         assert self._child.stdout is not None, "it is a pipe"
         with self._child.stdout as pipe:
             ready = pipe.read()
