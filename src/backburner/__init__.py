@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .errors import LeaseLost as LeaseLost
     from .errors import ProtocolError as ProtocolError
     from .errors import TaskCancelled as TaskCancelled
+    from .mcp.adapters.extension import Tasks as Tasks
     from .service.tasks import TaskService as TaskService
     from .service.tasks import TaskStatus as TaskStatus
     from .settings import Queue as Queue
@@ -47,6 +48,7 @@ _HOMES = {
     "State": "core.lifecycle",
     "TaskService": "service.tasks",
     "TaskStatus": "service.tasks",
+    "Tasks": "mcp.adapters.extension",
     "open_store": "store",
     "MCPResult": "tools.results",
     "Answer": "core.task",

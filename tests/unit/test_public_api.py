@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PUBLIC = {
     "backburner": """
         Answer Artifact Backburner BackburnerError LeaseLost MCPResult Progress ProtocolError Queue Resources
-        Retry Settings State Task TaskCancelled TaskContext TaskError TaskService TaskStatus ToolSpec
+        Retry Settings State Task TaskCancelled TaskContext TaskError TaskService TaskStatus Tasks ToolSpec
         open_store
     """,
     "backburner.client": """

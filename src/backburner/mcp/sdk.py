@@ -141,6 +141,23 @@ def is_fastmcp(server: Any) -> bool:
     return module is not None and isinstance(server, module.FastMCP)
 
 
+def server_that_registers_extension() -> MCPServer[Any]:
+    """Return the MCPServer whose constructor calls an extension: it does not pass itself.
+
+    Raises ConfigError when none does.
+    """
+    from mcp.server.mcpserver import MCPServer
+
+    frame = currentframe()
+    while frame is not None:
+        server = frame.f_locals.get("self")
+        if isinstance(server, MCPServer):
+            return server
+        frame = frame.f_back
+    reason = "pass Tasks(...) to MCPServer(extensions=[...]) or FastMCP.add_extension(...)"
+    raise ConfigError(setting="server", reason=reason)
+
+
 def server_in_mcpserver(server: MCPServer[Any]) -> Server[Any]:
     """Return the lowlevel server inside an MCPServer."""
     return server._lowlevel_server

@@ -271,7 +271,7 @@ def birthplace(frame: FrameType | None, name: str, given: str | None = None) -> 
     Raises ConfigError for a given target that leads to nothing.
     """
     frames = list(_outward(frame))
-    own = list(takewhile(lambda each: each.f_globals.get("__name__") == "backburner.app", frames))
+    own = list(takewhile(_registers_app, frames))
     outward = frames[len(own) :]
     maker = outward[0] if outward else None
     module = next((each for each in outward if each.f_code.co_name == "<module>"), None)
@@ -287,6 +287,13 @@ def birthplace(frame: FrameType | None, name: str, given: str | None = None) -> 
     call = "Backburner.attach" if any(each.f_code.co_name == "attach" for each in own) else "Backburner"
     again = _made.get(key) if key[0] else None
     return again or Birthplace("", refusal=_refusal(name, call, maker))
+
+
+def _registers_app(frame: FrameType) -> bool:
+    """Return whether the frame is of `Backburner`, or of a server that registers the `Tasks` extension."""
+    module = str(frame.f_globals.get("__name__"))
+    own = ("backburner.app", "backburner.mcp.adapters.extension", "backburner.mcp.sdk")
+    return module in own or module.startswith(("mcp.server.", "fastmcp.server."))
 
 
 def _outward(frame: FrameType | None) -> Iterator[FrameType]:
