@@ -101,7 +101,7 @@ class AmbiguousOwner(BackburnerError):
 
 
 class UnknownToken(BackburnerError):
-    """There is no token named {name!r} in {path}. `backburner token list` shows the names."""
+    """There is no token named {name!r} in {path}. `backburner token ls` shows the names."""
 
 
 class ArtifactNotFound(BackburnerError):
