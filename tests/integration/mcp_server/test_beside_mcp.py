@@ -53,7 +53,7 @@ def served(deployment: Deployment, text: str, *, by_its_command: bool) -> Iterat
     with subprocess.Popen([sys.executable, *words], env=deployment.environment) as process:
         try:
             address = f"http://127.0.0.1:{port}"
-            assert wait_until(lambda: process.poll() is not None or answers(address))
+            assert wait_until(lambda: process.poll() is not None or answers(address), within=90)
             yield address
         finally:
             process.terminate()

@@ -249,16 +249,20 @@ def waking_signals(
 ) -> Iterator[Callable[[], None]]:
     """Let these signals wake the loop that waits on the selector, which then calls their handlers.
 
-    So no signal interrupts the loop in its work. Yields a function that handles the signals so far.
+    So no signal interrupts the loop in its work. Yields a function that handles the signals so far. After one
+    was handled the process is ending, and ignores later ones.
     """
+    handled = False
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
 
     def handle() -> None:
+        nonlocal handled
         with contextlib.suppress(BlockingIOError):
             for number in reader.recv(4096):
                 if number in handlers:
+                    handled = True
                     handlers[signal.Signals(number)]()
 
     before = {number: signal.signal(number, lambda *_: None) for number in handlers}
@@ -269,6 +273,6 @@ def waking_signals(
     finally:
         signal.set_wakeup_fd(wakeup_fd)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if handled else handler)
         reader.close()
         writer.close()
