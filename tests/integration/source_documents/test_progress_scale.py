@@ -20,7 +20,7 @@ Step = dict[str, Any]
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     # Held for a moment and then handed out, to a client that is told how it goes on.
-    settings = {"mcp__client_patience": '{"mcp": 6}', "mcp__announce_jobs": "all"}
+    settings = {"mcp__client_patience": '{"mcp": 6}'}
     with Deployment(tmp_path, (APP,), settings) as made:
         yield made
 

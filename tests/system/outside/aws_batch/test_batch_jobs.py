@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ QUEUE = "cpu_standard"
 
 
 def app_on(tmp_path: Path, endpoint: str, **batch: Any) -> Backburner:
-    settings = {**TABLES, "endpoint": endpoint, "target": "lab.py", **batch}
+    os.environ["AWS_ENDPOINT_URL_BATCH"] = endpoint  # the fixture `own_credentials` resets it
+    settings = {**TABLES, "target": "lab.py", **batch}
     return contract_app(
         store=f"sqlite:///{tmp_path}/tasks.db", queues={QUEUE: {"engine": "aws-batch"}}, aws_batch=settings
     )

@@ -44,8 +44,8 @@ def monitored(celery: Celery) -> Iterator[list[dict[str, Any]]]:
 def test_monitors_see_messages_and_the_queues_of_workers(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:
-    app = broker_app("celery", rabbit_server.url, tmp_path, celery={"events": True})
-    celery = make_celery(app.settings.celery, app.settings.queues_of("celery"))
+    app = broker_app("celery", rabbit_server.url, tmp_path)
+    celery = make_celery(app.settings.broker, app.settings.queues_of("celery"))
     with contextlib.closing(celery), monitored(celery) as heard, working(app, ["one_by_one"]) as local:
         assert local.run("add", IN_LINE, a=1).state is State.SUCCEEDED
 
@@ -66,7 +66,7 @@ def test_monitors_see_messages_and_the_queues_of_workers(
                 [*command, "active_queues"], env=environment, capture_output=True, text=True, check=False
             ).stdout
 
-        eventually(lambda: app.settings.celery.name_of("one_by_one") in active_queues())
+        eventually(lambda: app.settings.broker.name_of("celery", "one_by_one") in active_queues())
 
 
 @pytest.mark.whole
@@ -74,7 +74,7 @@ def test_workers_tell_monitors_nothing_until_one_asks(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:
     app = broker_app("celery", rabbit_server.url, tmp_path)
-    celery = make_celery(app.settings.celery, app.settings.queues_of("celery"))
+    celery = make_celery(app.settings.broker, app.settings.queues_of("celery"))
     with contextlib.closing(celery), monitored(celery) as heard, working(app, ["one_by_one"]) as local:
         assert local.run("add", IN_LINE, a=1).state is State.SUCCEEDED
         assert not [each for each in heard if each["type"].startswith("task-")]
