@@ -352,7 +352,7 @@ def make_engine(app: Backburner) -> Engine:
     local = LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)
     if not settings.outside_engines:
         return local
-    from .engines.external.engine import ExternalEngine
+    from .engines.external import ExternalEngine
 
     settings = dataclasses.replace(settings, data_dir=str(app.data_dir))  # jobs are told where it is
     return ExternalEngine(local, settings, app.store)

@@ -110,7 +110,7 @@ def run_task(
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
     """Return the background work of a host's supervisor: sweeps, webhooks, removal of files, prompt logs."""
     # Imported here: `run-task` needs none of it, and starts for each task.
-    from .engines.external.dispatcher import DispatchLoop
+    from .engines.external import DispatchLoop
     from .engines.keeper import Keeper
     from .mcp.dialects.task_id.prompt_log import PromptLogs
     from .service.webhooks import WebhookSender

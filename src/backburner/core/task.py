@@ -1,4 +1,4 @@
-"""Task records and task ids. They import nothing but states and retry policies."""
+"""Task records and task ids. They import no other layer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import base64
 import re
 import secrets
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import asdict
 
+from . import json_text
 from .lifecycle import TERMINAL, State
 from .limits import ToolLimits
 from .retry import Retry
@@ -222,6 +224,28 @@ class Task(SubmittedFields, frozen=True, kw_only=True):
     def retention_ms(self) -> int | None:
         """Milliseconds from submission to expiry; None where there is no expiry, as while the task runs."""
         return None if self.expires_at is None else self.expires_at - self.submitted_at
+
+
+class Submission(Struct, frozen=True):
+    """Result of a submission. `position` is the task's place in its queue, from 1."""
+
+    task: Task
+    created: bool
+    position: int | None
+
+
+def as_submitted(new: NewTask, seq: int, leased: Mapping[str, Any] = MappingProxyType({})) -> Task:
+    """Return the stored task that `new` becomes; `leased` holds the fields that a lease sets at once."""
+    given = {name: getattr(new, name) for name in SubmittedFields.__struct_fields__}
+    given |= {
+        "seq": seq,
+        "state": State.QUEUED,
+        "updated_at": new.submitted_at,
+        "max_attempts": new.retry.max_attempts,
+        "inputs": json_text.decode(new.inputs_json),
+        "expires_at": new.expires_at,
+    }
+    return Task(**{**given, **leased})
 
 
 class TaskHead(Struct, frozen=True):

@@ -18,7 +18,7 @@ from ..settings.engines import BATCH_TABLES
 from ..settings.reader import as_variables
 from ..store.artifacts.aws import make_client, told
 from ..store.protocol import ExternalJob
-from .external.dispatcher import JobStatus, PartialSubmit, Secret
+from .external import JobStatus, PartialSubmit, Secret
 from .remote import TaskTokens
 
 #: Memory of a container beside the tool's.

@@ -20,7 +20,7 @@ from backburner.mcp.dialects.task_id.prompt_log import PromptLog, PromptLogs
 from backburner.settings import Settings
 from backburner.store import open_store
 from backburner.store.protocol import Store
-from backburner.testing.clock import FakeClock
+from backburner.testing import FakeClock
 from tests.contracts.store.base import new_task
 
 OWNER = "ann"

@@ -27,7 +27,7 @@ _WORK = """
 import sys
 from pathlib import Path
 from backburner.settings import Settings
-from backburner.engines.external.dispatcher import load_engine
+from backburner.engines.external import load_engine
 
 engine, data_dir, target = sys.argv[1:]
 load_engine(engine).work(Settings.from_json(sys.stdin.read()), Path(data_dir), target)

@@ -11,7 +11,7 @@ import pytest
 
 from backburner import Backburner
 from backburner.core.lifecycle import State
-from backburner.engines.external.dispatcher import Dispatcher, ExternalQueue, load_engine
+from backburner.engines.external import Dispatcher, ExternalQueue, load_engine
 from backburner.errors import EngineError, QueueFull
 from backburner.settings import Settings
 from backburner.store import open_store

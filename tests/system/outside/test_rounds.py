@@ -10,7 +10,7 @@ import pytest
 from backburner import Backburner
 from backburner.core.lifecycle import State
 from backburner.engines.brokers.worker import SupervisorProcess
-from backburner.engines.external.dispatcher import Dispatcher
+from backburner.engines.external import Dispatcher
 from backburner.store import open_store
 from backburner.testing import FakeClock
 from tests.contracts.engine_tools import contract_app

@@ -14,7 +14,7 @@ from ...errors import EngineError
 from ...settings import without_password
 from ...settings.engines import BrokerSettings
 from ...store.protocol import ExternalJob
-from ..external.dispatcher import JobStatus
+from ..external import JobStatus
 
 #: Timeout of each request to a broker.
 ANSWER_S = 5.0

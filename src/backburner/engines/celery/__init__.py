@@ -18,7 +18,7 @@ from ...settings import BrokerSettings, Settings
 from ...store.protocol import ExternalJob
 from ..brokers import ANSWER_S, broker_errors, compare_counts
 from ..brokers.worker import exec_worker, worker_slots
-from ..external.dispatcher import JobStatus, Secret
+from ..external import JobStatus, Secret
 
 ENGINE = "celery"
 #: Celery's name for the task of a message.

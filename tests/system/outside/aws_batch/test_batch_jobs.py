@@ -18,7 +18,7 @@ from backburner import Backburner
 from backburner.core.lifecycle import State
 from backburner.core.task import Resources
 from backburner.engines.aws_batch import make_queue
-from backburner.engines.external.dispatcher import Dispatcher
+from backburner.engines.external import Dispatcher
 from backburner.engines.remote import TaskTokens
 from backburner.errors import ConfigError, EngineError
 from backburner.store import open_store

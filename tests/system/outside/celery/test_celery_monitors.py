@@ -87,7 +87,7 @@ def test_workers_tell_monitors_nothing_until_one_asks(
 def test_an_engine_whose_library_is_not_there_says_how_to_get_it() -> None:
     for engine in ("celery", "dramatiq"):
         code = f"import sys; sys.modules['{engine}'] = None\n"
-        code += f"from backburner.engines.external.dispatcher import load_engine; load_engine('{engine}')"
+        code += f"from backburner.engines.external import load_engine; load_engine('{engine}')"
         said = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
         ).stderr

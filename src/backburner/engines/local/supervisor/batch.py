@@ -18,9 +18,9 @@ from ....settings import Settings
 from ....store.protocol import BatchResult, ClaimRequest, Lease
 from ..processes.messages import LeaseDeadline
 from ..status import WriteFailures
+from ..submission import SubmitRequest
 from .attempt import Report
 from .background import Watchdog
-from .submit_server import SubmitRequest
 
 log = logging.getLogger("backburner.supervisor")
 
