@@ -318,7 +318,7 @@ def work_waits(settings: Settings) -> bool:
 
     Raises ConfigError and StoreError.
     """
-    from .engines.local.supervisor.work_source import work_is_left
+    from .engines.local.supervisor.batch import work_is_left
 
     if not store_is_there(settings.store):
         return False

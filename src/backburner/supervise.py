@@ -17,8 +17,8 @@ from .core.task import Task
 from .engines.local.lock import RETIRE, HeldLock, SupervisorLock, mark_of, take_if_free
 from .engines.local.processes.launches import Launches
 from .engines.local.supervisor.background import BackgroundWork, Repeated
+from .engines.local.supervisor.batch import AllQueues, OneTask, work_is_left
 from .engines.local.supervisor.supervisor import Supervisor
-from .engines.local.supervisor.work_source import AllQueues, OneTask, work_is_left
 from .errors import StoreError
 from .observability.logging import set_up
 from .settings import Settings

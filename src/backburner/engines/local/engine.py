@@ -32,7 +32,7 @@ from .lock import (
 from .processes import linux
 from .processes.launches import environment
 from .submission import SubmitClient
-from .supervisor.work_source import work_is_left
+from .supervisor.batch import work_is_left
 
 log = logging.getLogger("backburner.engine")
 

@@ -22,11 +22,10 @@ from ..lock import RETIRE
 from ..processes.messages import LeaseDeadline
 from ..submission import SubmitServer
 from .background import BackgroundWork, FolderRemoval, Watchdog
-from .batch import SHARE_COMMIT_MS, BatchWriter, Shared, Timers
+from .batch import SHARE_COMMIT_MS, BatchWriter, Shared, Timers, WorkSource
 from .claims import Claims, Pace
 from .dispatch import Dispatch
 from .leases import Leases
-from .work_source import WorkSource
 from .workers import Workers
 
 #: How often a retired supervisor checks whether its successor has started.
