@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import asdict
@@ -131,6 +131,26 @@ class RequestedFields(Struct, frozen=True, kw_only=True):
     tracestate: str | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
+
+
+class TaskOptions(TypedDict, total=False):
+    """Keyword arguments of `submit`: the fields of `requests.TaskRequest` beside the tool and its inputs."""
+
+    owner: str
+    queue: str | None
+    priority: int
+    ttl_s: float | None
+    idempotency_key: str | None
+    external_id: str | None
+    parent_id: str | None
+    tags: Sequence[str]
+    resources: Resources | None
+    traceparent: str | None
+    tracestate: str | None
+    answers: Mapping[str, Answer]
+    caller: Caller | None
+    meta: Mapping[str, Any] | None
+    webhook: Mapping[str, Any] | None
 
 
 class SubmittedFields(RequestedFields, frozen=True, kw_only=True):

@@ -24,7 +24,6 @@ from ..core.logs import shown_lines
 from ..core.requests import (
     MAX_KEY_CHARS,
     MAX_REASON_CHARS,
-    TaskOptions,
     TaskRequest,
     check_beginning,
     check_id,
@@ -57,6 +56,7 @@ from ..core.task import (
     Submission,
     Task,
     TaskHead,
+    TaskOptions,
     new_task_id,
 )
 from ..core.times import Clock, SystemClock

@@ -115,7 +115,7 @@ async def submit_task(call: Context, body: m.Submission) -> Response:
             caller=call.access.caller,
             parent_id=body.parent,
             resources=Resources(max_runtime_s=body.max_runtime_s),
-            **body.model_dump(include={"queue", "priority", "ttl_s", "tags", "idempotency_key"}),
+            **body.model_dump(exclude={"tool", "inputs", "parent", "max_runtime_s"}),
         )
 
     return await call.submit(await call.blocking.run(request))
