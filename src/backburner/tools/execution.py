@@ -215,6 +215,13 @@ _MB = 1024 * 1024
 LIFE_ENDS_S = 5.0
 
 
+#: Fields of an assignment that are those of its task.
+_OF_TASK = (
+    *("task_id", "attempt", "owner", "tool_name", "tags", "meta", "answers", "caller"),
+    *("queue", "submitted_at", "traceparent", "tracestate"),
+)
+
+
 class Assignment(Struct, frozen=True, omit_defaults=True):
     """One attempt as its runner gets it; `last` ends the runner afterwards.
 
@@ -256,26 +263,16 @@ class Assignment(Struct, frozen=True, omit_defaults=True):
     ) -> Assignment:
         """For the attempt that was leased. Where its supervisor has a `span` for it, it is in that."""
         task = lease.task
+        traced = {} if span is None else {"traceparent": span.traceparent, "tracestate": span.tracestate}
         return cls(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            owner=task.owner,
-            tool_name=task.tool_name,
+            **{**{name: getattr(task, name) for name in _OF_TASK}, **traced},
             inputs=task.inputs or {},
             checkpoint=lease.checkpoint,
             timeout_at=timeout_at,
-            tags=task.tags,
-            meta=task.meta,
             resources=resources,
             folder=str(work_folder(tasks_folder, task.task_id, task.attempt)),
-            answers=task.answers,
-            caller=task.caller,
             cpus=cpus,
             last=last,
-            queue=task.queue,
-            submitted_at=task.submitted_at,
-            traceparent=task.traceparent if span is None else span.traceparent,
-            tracestate=task.tracestate if span is None else span.tracestate,
             is_traced=span is not None,
         )
 
