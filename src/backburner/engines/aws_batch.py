@@ -160,7 +160,7 @@ class BatchQueue:
 
     @cached_property
     def _client(self) -> Any:
-        return make_client("batch", "")
+        return make_client("batch")
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
         return told(self._error, _ADVICE)
