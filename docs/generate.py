@@ -214,7 +214,7 @@ def _groups(record: type, path: str) -> Iterator[str]:
     table = ["| setting | variable | default | meaning |", "|---|---|---|---|"]
     for entry in dataclasses.fields(record):
         name = f"{path}.{entry.name}" if path else entry.name
-        if entry.name not in groups:
+        if entry.name not in groups and "is_pace" not in entry.metadata:
             table.append(row(f"`{name}`", f"`{variable(name)}`", _default(entry), _meaning(entry)))
     yield "\n".join([*title, "", *table])
     for name, group in groups.items():

@@ -318,7 +318,7 @@ def work_waits(settings: Settings) -> bool:
 
     Raises ConfigError and StoreError.
     """
-    from .engines.local.supervisor.work_source import work_is_left
+    from .engines.local.supervisor.batch import work_is_left
 
     if not store_is_there(settings.store):
         return False
@@ -352,7 +352,7 @@ def make_engine(app: Backburner) -> Engine:
     local = LocalEngine(settings, app.data_dir, app.target, app.store, launch=app.launch, temporary=temporary)
     if not settings.outside_engines:
         return local
-    from .engines.external.engine import ExternalEngine
+    from .engines.external import ExternalEngine
 
     settings = dataclasses.replace(settings, data_dir=str(app.data_dir))  # jobs are told where it is
     return ExternalEngine(local, settings, app.store)

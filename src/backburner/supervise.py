@@ -17,8 +17,8 @@ from .core.task import Task
 from .engines.local.lock import RETIRE, HeldLock, SupervisorLock, mark_of, take_if_free
 from .engines.local.processes.launches import Launches
 from .engines.local.supervisor.background import BackgroundWork, Repeated
+from .engines.local.supervisor.batch import AllQueues, OneTask, work_is_left
 from .engines.local.supervisor.supervisor import Supervisor
-from .engines.local.supervisor.work_source import AllQueues, OneTask, work_is_left
 from .errors import StoreError
 from .observability.logging import set_up
 from .settings import Settings
@@ -110,7 +110,7 @@ def run_task(
 def _upkeep(supervisor_id: str, store: Store, settings: Settings, data_dir: Path) -> list[BackgroundWork]:
     """Return the background work of a host's supervisor: sweeps, webhooks, removal of files, prompt logs."""
     # Imported here: `run-task` needs none of it, and starts for each task.
-    from .engines.external.dispatcher import DispatchLoop
+    from .engines.external import DispatchLoop
     from .engines.keeper import Keeper
     from .mcp.dialects.task_id.prompt_log import PromptLogs
     from .service.webhooks import WebhookSender

@@ -28,7 +28,6 @@ NAME = "engine_contract"
 TARGET = f"file:{Path(__file__).resolve()}#{NAME}"
 QUEUES = {"cpu_standard": 2, "one_by_one": 1}
 CANCEL_GRACE_S = 1.5
-MAX_RESULT_BYTES = 10_000
 MAX_LOG_BYTES = 2_000_000
 
 app = Backburner(NAME, queues=QUEUES)
@@ -41,7 +40,7 @@ def contract_app(
     given = {
         "queues": QUEUES,
         "supervisor": {"cancel_grace_s": CANCEL_GRACE_S, **(supervisor or {})},
-        "limits": {"max_result_bytes": MAX_RESULT_BYTES, "max_log_bytes": MAX_LOG_BYTES, **(limits or {})},
+        "limits": {"max_log_bytes": MAX_LOG_BYTES, **(limits or {})},
         **settings,
     }
     copy = Backburner(NAME, **given)

@@ -178,7 +178,7 @@ async def local_walks(folder: Path) -> dict[str, set[str]]:
 async def celery_walk(folder: Path, url: str) -> dict[str, set[str]]:
     """Record the walk of a task through Celery, with the broker at `url`."""
     recorder = Recorder(folder)
-    settings = {"engine": "celery", "celery__url": url, "celery__namespace": f"walk_{os.getpid()}"}
+    settings = {"engine": "celery", "broker__url": url, "broker__namespace": f"walk_{os.getpid()}"}
     with deployed(folder, recorder, **{**settings, "supervisor__keeper_interval_s": "1"}) as deployment:
         command = deployment.command(
             "worker", HERE / "app.py", "--engine", "celery", program=("-m", "backburner.cli")

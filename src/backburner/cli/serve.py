@@ -183,7 +183,7 @@ def _with_workers(settings: Settings, wanted: Sequence[str]) -> Settings:
 
 
 def _run_external_worker(engine: str, place: Place, settings: Settings) -> None:
-    from ..engines.external.dispatcher import load_engine
+    from ..engines.external import load_engine
     from ..settings import ENGINES
 
     if engine not in ENGINES:

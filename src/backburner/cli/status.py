@@ -393,10 +393,7 @@ queue_commands = group("queue", "Pause and resume queues.", OPERATIONS)
 def pause(place: Place, queue: Queue) -> None:
     """Start no more tasks of a queue, on any host. Running tasks continue."""
     place.operator.pause(queue)
-    if place.as_json:
-        print_json({"queue": queue, "paused": True})
-    else:
-        say(f"{queue} is paused; its tasks wait until `queue resume`.")
+    _say_queue(place, queue, True, f"{queue} is paused; its tasks wait until `queue resume`.")
 
 
 @command(
@@ -405,10 +402,14 @@ def pause(place: Place, queue: Queue) -> None:
 def resume(place: Place, queue: Queue) -> None:
     """Start tasks of a paused queue again."""
     place.operator.resume(queue)
+    _say_queue(place, queue, False, f"{queue} is resumed.")
+
+
+def _say_queue(place: Place, queue: str, paused: bool, words: str) -> None:
     if place.as_json:
-        print_json({"queue": queue, "paused": False})
+        print_json({"queue": queue, "paused": paused})
     else:
-        say(f"{queue} is resumed.")
+        say(words)
 
 
 #: How long a supervisor may take to exit after its tasks have ended.

@@ -104,8 +104,3 @@ TRANSITIONS: Mapping[State, Mapping[Signal, State]] = MappingProxyType(
 def next_state(state: State, signal: Signal) -> State | None:
     """The state that `signal` leads to from `state`, or None where the table forbids it."""
     return TRANSITIONS[state].get(signal)
-
-
-def states_that_take(signal: Signal) -> frozenset[State]:
-    """The states in which `signal` is allowed."""
-    return frozenset(state for state, moves in TRANSITIONS.items() if signal in moves)

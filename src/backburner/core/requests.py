@@ -9,12 +9,12 @@ import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any
 
 from ..errors import InvalidCursor, InvalidRequest, OverLimit, TaskNotFound, TooLarge, UnknownQueue
 from . import json_text
 from .lifecycle import State
-from .task import Answer, Caller, RequestedFields, Resources, beginning_of_id, is_task_id
+from .task import RequestedFields, Resources, beginning_of_id, is_task_id
 from .times import LONGEST_S
 
 MAX_KEY_CHARS, MAX_REASON_CHARS = 256, 1000
@@ -28,26 +28,6 @@ _NOTHING = Resources()
 _LOG_CURSOR_FORM = re.compile(r"log_([0-9]{9,15})")
 _LATEST_MS = 253_402_300_800_000  # the year 10000
 _LONGEST_WAIT_S = 86_400 * 365.0
-
-
-class TaskOptions(TypedDict, total=False):
-    """Keyword arguments of `submit`: the fields of TaskRequest beside the tool and its inputs."""
-
-    owner: str
-    queue: str | None
-    priority: int
-    ttl_s: float | None
-    idempotency_key: str | None
-    external_id: str | None
-    parent_id: str | None
-    tags: Sequence[str]
-    resources: Resources | None
-    traceparent: str | None
-    tracestate: str | None
-    answers: Mapping[str, Answer]
-    caller: Caller | None
-    meta: Mapping[str, Any] | None
-    webhook: Mapping[str, Any] | None
 
 
 class TaskRequest(RequestedFields, frozen=True):

@@ -1,16 +1,18 @@
-"""Task records and task ids. They import nothing but states and retry policies."""
+"""Task records and task ids. They import no other layer."""
 
 from __future__ import annotations
 
 import base64
 import re
 import secrets
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, TypedDict
 
 from msgspec import Struct, convert, field, to_builtins
 from msgspec.structs import asdict
 
+from . import json_text
 from .lifecycle import TERMINAL, State
 from .limits import ToolLimits
 from .retry import Retry
@@ -131,6 +133,26 @@ class RequestedFields(Struct, frozen=True, kw_only=True):
     caller: Caller | None = None
 
 
+class TaskOptions(TypedDict, total=False):
+    """Keyword arguments of `submit`: the fields of `requests.TaskRequest` beside the tool and its inputs."""
+
+    owner: str
+    queue: str | None
+    priority: int
+    ttl_s: float | None
+    idempotency_key: str | None
+    external_id: str | None
+    parent_id: str | None
+    tags: Sequence[str]
+    resources: Resources | None
+    traceparent: str | None
+    tracestate: str | None
+    answers: Mapping[str, Answer]
+    caller: Caller | None
+    meta: Mapping[str, Any] | None
+    webhook: Mapping[str, Any] | None
+
+
 class SubmittedFields(RequestedFields, frozen=True, kw_only=True):
     """Fields of a task that are set when it is submitted and never change.
 
@@ -222,6 +244,28 @@ class Task(SubmittedFields, frozen=True, kw_only=True):
     def retention_ms(self) -> int | None:
         """Milliseconds from submission to expiry; None where there is no expiry, as while the task runs."""
         return None if self.expires_at is None else self.expires_at - self.submitted_at
+
+
+class Submission(Struct, frozen=True):
+    """Result of a submission. `position` is the task's place in its queue, from 1."""
+
+    task: Task
+    created: bool
+    position: int | None
+
+
+def as_submitted(new: NewTask, seq: int, leased: Mapping[str, Any] = MappingProxyType({})) -> Task:
+    """Return the stored task that `new` becomes; `leased` holds the fields that a lease sets at once."""
+    given = {name: getattr(new, name) for name in SubmittedFields.__struct_fields__}
+    given |= {
+        "seq": seq,
+        "state": State.QUEUED,
+        "updated_at": new.submitted_at,
+        "max_attempts": new.retry.max_attempts,
+        "inputs": json_text.decode(new.inputs_json),
+        "expires_at": new.expires_at,
+    }
+    return Task(**{**given, **leased})
 
 
 class TaskHead(Struct, frozen=True):

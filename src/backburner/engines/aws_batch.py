@@ -18,7 +18,7 @@ from ..settings.engines import BATCH_TABLES
 from ..settings.reader import as_variables
 from ..store.artifacts.aws import make_client, told
 from ..store.protocol import ExternalJob
-from .external.dispatcher import JobStatus, PartialSubmit, Secret
+from .external import JobStatus, PartialSubmit, Secret
 from .remote import TaskTokens
 
 #: Memory of a container beside the tool's.
@@ -160,7 +160,7 @@ class BatchQueue:
 
     @cached_property
     def _client(self) -> Any:
-        return make_client("batch", self._settings.endpoint)
+        return make_client("batch")
 
     def _errors(self) -> contextlib.AbstractContextManager[None]:
         return told(self._error, _ADVICE)

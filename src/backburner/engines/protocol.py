@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..core.submission import Submission
-from ..core.task import NewTask, Task
+from ..core.task import NewTask, Submission, Task
 
 
 class Engine(Protocol):

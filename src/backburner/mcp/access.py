@@ -197,7 +197,7 @@ class TaskAccess:
     def presenter(self) -> ResultPresenter:
         """Presenter for the client of the current request."""
         client, settings = CLIENT.get(), self.settings
-        limits = most_tokens(client, settings), most_bytes(client, settings)
+        limits = most_tokens(client, settings), most_bytes(client)
         return ResultPresenter(self.links, self.app.artifacts, *limits, self.read_tool)
 
     def _is_typed(self, task: Task) -> bool:

@@ -88,10 +88,9 @@ class ChatNotifier:
 
     def _words(self, task: Task) -> str:
         """Return the message. It has no text from the tool: the model reads that only on request."""
-        mcp = self._app.settings.mcp
         how = f"read task://{task.task_id}/result"
-        if mcp.task_tools:
-            how = f"call {mcp.task_tools_prefix}get_task_result with task_id {task.task_id}"
+        if self._app.settings.mcp.task_tools:
+            how = f"call get_task_result with task_id {task.task_id}"
         what = "what went wrong" if task.state is not State.SUCCEEDED else "its result"
         return f"Task {task.task_id} ({task.tool_name}) {_WORDS[task.state]}. For {what}, {how}."
 

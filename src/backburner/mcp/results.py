@@ -163,7 +163,7 @@ _STRUCTURED = "structuredContent"
 #: Types of content blocks other than text.
 _BLOCKS = ("image", "audio", "resource")
 _OURS = "backburner*"
-#: Largest result in bytes by client name; settings override it.
+#: Largest result in bytes by client name.
 _LARGEST: tuple[tuple[str, int | None], ...] = (
     ("claude-ai", 150_000),  # claude.com/docs/connectors/faq; Claude Code keeps what is larger in a file
     (_OURS, ANY),
@@ -179,25 +179,15 @@ def most_tokens(client: Client, settings: Settings) -> int | None:
     """
     usual = settings.mcp.result_tokens or ANY
     own = fnmatchcase(client.name.casefold(), _OURS)
-    return _chosen(settings.mcp.client_result_tokens, client, ANY if own else usual)
-
-
-def most_bytes(client: Client, settings: Settings) -> int | None:
-    """Return the largest result that a client accepts; None for no limit.
-
-    `client_result_bytes` comes first, then known limits by client name, then `whole_result_bytes`.
-    """
-    usual = settings.mcp.whole_result_bytes
-    if usual is None:
-        usual = _OVER_HTTP if client.over_http else _OVER_STDIO
-    name = client.name.casefold()
-    known = next((largest for pattern, largest in _LARGEST if fnmatchcase(name, pattern)), usual)
-    return _chosen(settings.mcp.client_result_bytes, client, known)
-
-
-def _chosen(table: Mapping[str, int | str], client: Client, otherwise: int | None) -> int | None:
-    chosen = setting_for(table, client, otherwise)
+    chosen = setting_for(settings.mcp.client_result_tokens, client, ANY if own else usual)
     return ANY if isinstance(chosen, str) else chosen
+
+
+def most_bytes(client: Client) -> int | None:
+    """Return the largest result that a client accepts; None for no limit."""
+    usual = _OVER_HTTP if client.over_http else _OVER_STDIO
+    name = client.name.casefold()
+    return next((largest for pattern, largest in _LARGEST if fnmatchcase(name, pattern)), usual)
 
 
 def setting_for(table: Mapping[str, T], client: Client, otherwise: T | None) -> T | None:

@@ -11,8 +11,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
-from ..core.requests import TaskOptions, TaskRequest, deadline
-from ..core.task import LOCAL_OWNER, NewTask, Task, TaskHead
+from ..core.requests import TaskRequest, deadline
+from ..core.task import LOCAL_OWNER, NewTask, Task, TaskHead, TaskOptions
 
 if TYPE_CHECKING:
     from .cursors import TaskPage

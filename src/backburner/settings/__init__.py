@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from ..errors import ConfigError
-from .engines import AwsBatchSettings, CelerySettings, DramatiqSettings, SlurmSettings
+from .engines import AwsBatchSettings, BrokerSettings, SlurmSettings
 from .groups import (
     CLIENT_TABLES,
     IO_QUEUE,
@@ -49,8 +49,7 @@ __all__ = [
     "ArtifactSettings",
     "AuthSettings",
     "AwsBatchSettings",
-    "CelerySettings",
-    "DramatiqSettings",
+    "BrokerSettings",
     "Group",
     "HttpSettings",
     "IsolationSettings",
@@ -83,7 +82,7 @@ R = TypeVar("R")
 LOCAL = "local"
 ENGINES = (LOCAL, "dramatiq", "celery", "slurm", "aws-batch")
 
-_OfEngine = DramatiqSettings | CelerySettings | SlurmSettings | AwsBatchSettings
+_OfEngine = BrokerSettings | SlurmSettings | AwsBatchSettings
 Group = _Group | WebhookSettings | ArtifactSettings | _OfEngine
 
 
@@ -129,8 +128,7 @@ class Settings:
     task_id: TaskIdSettings = field(default_factory=TaskIdSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
-    dramatiq: DramatiqSettings = field(default_factory=DramatiqSettings)
-    celery: CelerySettings = field(default_factory=CelerySettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     aws_batch: AwsBatchSettings = field(default_factory=AwsBatchSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)

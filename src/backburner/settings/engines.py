@@ -1,4 +1,4 @@
-"""Settings of the Celery, Dramatiq, Slurm and AWS Batch engines."""
+"""Settings of the broker, Slurm and AWS Batch engines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
@@ -20,11 +19,13 @@ _NAMESPACE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """A message broker and its use by an engine."""
+    """The message broker that wakes Dramatiq or Celery workers."""
 
-    group: ClassVar[str]
-
-    url: str = ""
+    url: str = setting(
+        "redis://127.0.0.1:6379/0",
+        "The broker: Redis (redis://, rediss://) or RabbitMQ (amqp://, amqps://)",
+        example='"amqp://lab:secret@rabbit.example/lab"',
+    )
     namespace: str = setting(
         "backburner", "What the names of its queues begin with: one for each app that shares the broker"
     )
@@ -33,48 +34,18 @@ class BrokerSettings:
         if urlsplit(self.url).scheme not in _SCHEMES:  # it is not shown: there may be a password in it
             kinds = ", ".join(f"{scheme}://" for scheme in _SCHEMES)
             reason = f"it is no address of a broker; one begins with {kinds}"
-            raise ConfigError(setting=f"{self.group}.url", reason=reason)
+            raise ConfigError(setting="broker.url", reason=reason)
         if not _NAMESPACE.fullmatch(self.namespace):
             reason = f"{self.namespace!r} must be letters, digits, - and _, first a letter; for example lab"
-            raise ConfigError(setting=f"{self.group}.namespace", reason=reason)
+            raise ConfigError(setting="broker.namespace", reason=reason)
 
     @property
     def is_redis(self) -> bool:
         return self.url.startswith("redis")
 
-    def name_of(self, queue: str) -> str:
+    def name_of(self, engine: str, queue: str) -> str:
         """The broker's name for one of our queues. Dramatiq and Celery make theirs differently."""
-        return f"{self.namespace}.{self.group}.{queue}"
-
-
-@dataclass(frozen=True, slots=True)
-class CelerySettings(BrokerSettings):
-    """The broker that wakes Celery workers."""
-
-    group: ClassVar[str] = "celery"
-
-    url: str = setting(
-        "amqp://guest:guest@127.0.0.1:5672//",
-        "The broker: RabbitMQ (amqp://, amqps://) or Redis (redis://, rediss://)",
-        example='"redis://:secret@redis.example/0"',
-    )
-    events: bool = setting(
-        False,
-        "Whether workers tell Celery's monitors of each task from the start, and servers of each one sent",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class DramatiqSettings(BrokerSettings):
-    """The broker that wakes Dramatiq workers."""
-
-    group: ClassVar[str] = "dramatiq"
-
-    url: str = setting(
-        "redis://127.0.0.1:6379/0",
-        "The broker: Redis (redis://, rediss://) or RabbitMQ (amqp://, amqps://)",
-        example='"amqp://lab:secret@rabbit.example/lab"',
-    )
+        return f"{self.namespace}.{engine}.{queue}"
 
 
 #: The settings of SlurmSettings that are tables by the names of our queues; "*" stands for all others.
@@ -158,7 +129,6 @@ class AwsBatchSettings:
         " for its task",
         example='"https://lab.example"',
     )
-    endpoint: str = setting("", "Batch's address, if it is not AWS's own for the region")
 
     def __post_init__(self) -> None:
         for name in BATCH_TABLES:

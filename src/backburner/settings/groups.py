@@ -32,6 +32,11 @@ def setting(default: Any, help: str, *, example: str = "") -> Any:
     return field(default=default, metadata=metadata)
 
 
+def pace(default: float, help: str) -> Any:
+    """A pace that is right everywhere: a setting only so that tests are quick, and not in the reference."""
+    return field(default=default, metadata={"help": help, "example": "", "is_pace": True})
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """A resource class: how many workers this host gives it, and how many tasks may wait in it.
@@ -97,9 +102,6 @@ class LimitSettings:
     """Limits per task, and on the number of running tasks and of starts per minute."""
 
     max_input_bytes: int = setting(1_048_576, "The largest inputs of one task, as JSON")
-    max_result_bytes: int = setting(
-        262_144, "A larger result is kept in files: its images and so on, then all of it"
-    )
     max_log_bytes: int = setting(67_108_864, "What one attempt may log; the rest is dropped, with a note")
     max_runtime_s: float = setting(
         86400.0, "The time limit of a task whose tool names none; no caller may ask for more"
@@ -144,20 +146,17 @@ class LimitSettings:
 class SupervisorSettings:
     """The process that runs the tasks of a store on this host."""
 
-    heartbeat_s: float = setting(2.0, "How often a supervisor says that its workers are alive")
+    heartbeat_s: float = pace(2.0, "How often a supervisor says that its workers are alive")
     lease_grace_s: float = setting(
         30.0, "When a supervisor whose heartbeats do not arrive ends its runners; others take over soon after"
     )
     cancel_grace_s: float = setting(5.0, "How long a cancelled or overdue tool has before it is killed")
     drain_grace_s: float = setting(30.0, "How long a supervisor that is told to stop waits for its tasks")
     idle_exit_s: float = setting(300.0, "When a supervisor without work leaves; 0: never")
-    max_parked: int = setting(
-        32, "How many tasks may wait for answers without a worker, each in its process; more keep theirs"
-    )
     import_timeout_s: float = setting(300.0, "How long the import of an app may take")
-    keeper_interval_s: float = setting(5.0, "How often the keeper sweeps")
+    keeper_interval_s: float = pace(5.0, "How often the keeper sweeps")
     max_tasks_per_runner: int = setting(1000, "When a runner is replaced by a new one")
-    runner_idle_exit_s: float = setting(
+    runner_idle_exit_s: float = pace(
         60.0,
         "When a runner without work ends; of each queue, as many as there are CPUs stay, and at least 4. 0:"
         " none ends",
@@ -221,7 +220,7 @@ class IsolationSettings:
 
 
 #: The settings of McpSettings that are tables by the names of clients.
-CLIENT_TABLES = ("client_patience", "client_result_tokens", "client_result_bytes")
+CLIENT_TABLES = ("client_patience", "client_result_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,6 @@ class McpSettings:
     task_tools: bool = setting(
         True, "Whether servers list the task tools (submit_task and so on)", example="false"
     )
-    task_tools_prefix: str = setting("", "Put before the names of the task tools")
     answer: Literal["auto", "hold", "handle"] = setting(
         "auto",
         "How slow tools that do not say answer clients without tasks: `auto`, `hold` (the call stays open to"
@@ -259,34 +257,18 @@ class McpSettings:
         "The same by a client's name or `name@version`, where the first that fits counts",
         example='{"small-host": 5000, "my-program@2.*": "any"}',
     )
-    whole_result_bytes: int | None = setting(
-        None,
-        "The most bytes of a result that a client is sent, with its images and files, which are no text;"
-        " what is too much of these becomes links (default: 1 MB over HTTP, 4 MB over stdio)",
-        example="250000",
-    )
-    client_result_bytes: Mapping[str, int | Literal["any"]] = setting(
-        dict,
-        "The same by a client's name or `name@version`, where the first that fits counts",
-        example='{"small-host": 50000, "my-host@2.*": "any"}',
-    )
     on_cancel: Literal["cancel", "detach"] = setting(
         "cancel",
         "What becomes of the task of a held call that its client cancels, where the tool does not say:"
         " `cancel`, or `detach` (it goes on). A client's time-out never cancels",
     )
-    join_window_s: float = setting(
+    join_window_s: float = pace(
         600.0,
         "How long after its end a task whose result nobody has got is found by the same call, made again;"
         " 0: no call joins another",
     )
-    attended_s: float = setting(
+    attended_s: float = pace(
         30.0, "How long after the last sign of its caller, or of its server, a call counts as waited for"
-    )
-    announce_jobs: Literal["declared", "all"] = setting(
-        "declared",
-        "Who is notified of how a job goes on, where the tool's author leaves it open: `declared` (clients"
-        " that say they can take it) or `all`",
     )
     wake_chat: Literal["off", "claude-channel"] = setting(
         "off",
@@ -329,7 +311,6 @@ class TaskIdSettings:
         example='["/home/ann/.chatos"]',
     )
     ui_prompt_file: str = setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
-    state_file: str = setting("mcp_tasks.v1.json", "The name of the task file in state_dir")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_roots", tuple(self.state_roots))
@@ -373,7 +354,7 @@ class HttpSettings:
         example="true",
     )
     max_connections: int = setting(1000, "How many clients may be connected; more are turned away with 503")
-    idle_timeout_s: float = setting(
+    idle_timeout_s: float = pace(
         60.0, "When an idle connection is closed; streams and held calls are not idle"
     )
     auth: AuthSettings = field(default_factory=AuthSettings)
@@ -477,7 +458,7 @@ class WebhookSettings:
     )
     states: tuple[str, ...] = setting(_ENDS, "Which ends `url` is told of", example='["failed", "timed_out"]')
     result_bytes: int = setting(0, "The largest result, as JSON, that is sent along; 0: none is")
-    retry_s: float = setting(
+    retry_s: float = pace(
         5.0, "When the second try is made, about; each further pause is three times as long, up to an hour"
     )
     allowed_hosts: tuple[str, ...] = setting(

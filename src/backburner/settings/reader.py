@@ -299,7 +299,7 @@ def _checked(name: str, kind: Any) -> Any:
         return dict[str, Annotated[limits, BeforeValidator(_tool_limits)]]  # type: ignore[valid-type]
     if name == "client_patience":
         return dict[str, Annotated[Any, BeforeValidator(_patience)]]
-    if name in ("client_result_tokens", "client_result_bytes"):
+    if name == "client_result_tokens":
         return dict[str, PositiveInt | Literal["any"]]
     if name.endswith("_s"):
         return Annotated[float, BeforeValidator(_seconds)]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.lifecycle import LEASED, Signal, State, next_state
 from ..core.limits import NO_LIMITS, Limits
 from ..core.reports import Change
-from ..core.submission import Submission
-from ..core.task import NewTask, Task, Worker
+from ..core.task import NewTask, Submission, Task, Worker
 from ..errors import BackburnerError, LeaseLost
 from . import attempts, tasks
 from .limits import Room, choose

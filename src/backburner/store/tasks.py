@@ -12,15 +12,16 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..core.lifecycle import TERMINAL, Signal, State, next_state
-from ..core.submission import Submission, as_submitted
 from ..core.task import (
     Attempt,
     Event,
     InputRequest,
     NewTask,
+    Submission,
     Task,
     TaskError,
     TaskHead,
+    as_submitted,
     first_task_id,
     ids_that_begin,
     time_of_id,

@@ -154,8 +154,8 @@ class _Attempt:
 
     def _assignment(self) -> Assignment:
         """As a runner gets it, but for limits: they would be the test's own."""
-        folder, limits = tasks_folder(self._app.data_dir), self._app.settings.limits
-        return Assignment.of(self._lease, folder, limits, timeout_at=None, resources=Resources())
+        folder = tasks_folder(self._app.data_dir)
+        return Assignment.of(self._lease, folder, timeout_at=None, resources=Resources())
 
     def _report(self, *changes: Change) -> None:
         self._app.store.report(self._lease, *changes)

@@ -36,20 +36,21 @@ from .results import MCPResult, kept_in_parts, stand_in
 from .spec import ToolSpec
 
 if TYPE_CHECKING:
-    from ..settings import LimitSettings
     from ..store.protocol import Lease
 
 
 _LONGEST_MESSAGE, _LONGEST_DETAILS, _LONGEST_NAME = 10_000, 100_000, 200
 _LARGEST_ERROR_DATA = 1_000_000
+#: A larger result is stored in files: its images and so on, then all of it. A store's row stays small.
+MAX_RESULT_BYTES = 262_144
 #: What calls a tool: its frames are not the tool's.
 _OURS = (str(Path(__file__).with_name("execution.py")), spec.__file__)
 
 
-def returned(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) -> dict[str, Any]:
+def returned(spec: ToolSpec, value: Any, context: TaskContext) -> dict[str, Any]:
     """The outcome of a tool that did not raise. One that returned an MCPResult says itself how it went.
 
-    What is larger than `most_bytes` is kept as an artifact.
+    What is larger than MAX_RESULT_BYTES is kept as an artifact.
     """
     if spec.result_kind == "value":
         said = MCPResult.of(value)
@@ -58,10 +59,10 @@ def returned(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) 
     else:
         said = MCPResult.in_tool_result(value)
     if said is None or said.success:
-        return _succeeded(spec, value, context, most_bytes)
+        return _succeeded(spec, value, context)
     data: dict[str, Any] = {"mcp_result": _plain(said.to_dict())}
     text = json_text.encode(data["mcp_result"], "The result")
-    if len(text.encode()) > min(most_bytes, _LARGEST_ERROR_DATA):
+    if len(text.encode()) > MAX_RESULT_BYTES:
         data["mcp_result"]["data"] = stand_in(None, text, "value", **_kept(text, context))
     elif spec.result_kind == "call_tool_result":
         data["result"] = {**value, "isError": True}
@@ -69,17 +70,17 @@ def returned(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) 
     return _error("tool_error", message, MCPResult.__name__, said.error_details, data)
 
 
-def _succeeded(spec: ToolSpec, value: Any, context: TaskContext, most_bytes: int) -> dict[str, Any]:
+def _succeeded(spec: ToolSpec, value: Any, context: TaskContext) -> dict[str, Any]:
     try:
         value = _plain(value)
         text = json_text.encode(value, "The result")
     except (InvalidJson, TypeError, ValueError, RecursionError) as error:
         return _error("result_not_serialisable", str(error), exception=type(error).__name__)
-    too_many = len(text.encode()) - most_bytes
+    too_many = len(text.encode()) - MAX_RESULT_BYTES
     if too_many > 0 and spec.result_kind == "call_tool_result":
         value = kept_in_parts(value, too_many, partial(_keep, context))
         text = json_text.encode(value, "The result")
-    if len(text.encode()) > most_bytes:
+    if len(text.encode()) > MAX_RESULT_BYTES:
         text = json.dumps(stand_in(value, text, spec.result_kind, **_kept(text, context)))
     return {"kind": "succeeded", "result_json": text}
 
@@ -214,6 +215,13 @@ _MB = 1024 * 1024
 LIFE_ENDS_S = 5.0
 
 
+#: Fields of an assignment that are those of its task.
+_OF_TASK = (
+    *("task_id", "attempt", "owner", "tool_name", "tags", "meta", "answers", "caller"),
+    *("queue", "submitted_at", "traceparent", "tracestate"),
+)
+
+
 class Assignment(Struct, frozen=True, omit_defaults=True):
     """One attempt as its runner gets it; `last` ends the runner afterwards.
 
@@ -231,7 +239,6 @@ class Assignment(Struct, frozen=True, omit_defaults=True):
     meta: Mapping[str, Any]
     resources: Resources
     folder: str
-    max_result_bytes: int
     answers: Mapping[str, Answer] = field(default_factory=dict)
     caller: Caller | None = None
     cpus: tuple[int, ...] = ()
@@ -247,7 +254,6 @@ class Assignment(Struct, frozen=True, omit_defaults=True):
         cls,
         lease: Lease,
         tasks_folder: Path,
-        limits: LimitSettings,
         *,
         timeout_at: int | None,
         resources: Resources,
@@ -257,27 +263,16 @@ class Assignment(Struct, frozen=True, omit_defaults=True):
     ) -> Assignment:
         """For the attempt that was leased. Where its supervisor has a `span` for it, it is in that."""
         task = lease.task
+        traced = {} if span is None else {"traceparent": span.traceparent, "tracestate": span.tracestate}
         return cls(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            owner=task.owner,
-            tool_name=task.tool_name,
+            **{**{name: getattr(task, name) for name in _OF_TASK}, **traced},
             inputs=task.inputs or {},
             checkpoint=lease.checkpoint,
             timeout_at=timeout_at,
-            tags=task.tags,
-            meta=task.meta,
             resources=resources,
             folder=str(work_folder(tasks_folder, task.task_id, task.attempt)),
-            max_result_bytes=limits.max_result_bytes,
-            answers=task.answers,
-            caller=task.caller,
             cpus=cpus,
             last=last,
-            queue=task.queue,
-            submitted_at=task.submitted_at,
-            traceparent=task.traceparent if span is None else span.traceparent,
-            tracestate=task.tracestate if span is None else span.tracestate,
             is_traced=span is not None,
         )
 
@@ -334,7 +329,7 @@ class Execution:
             self._live(spec)
             with _limits(assignment.resources, assignment.cpus):
                 value = self._call(spec, assignment.inputs, context)
-                outcome = returned(spec, value, context, assignment.max_result_bytes)
+                outcome = returned(spec, value, context)
         except BaseException as error:
             outcome = failed(error, context, assignment.resources.memory_mb)
             if outcome["kind"] == "failed":

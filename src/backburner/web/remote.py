@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 from msgspec import convert
+from msgspec.structs import asdict
 
 from .. import errors
 from ..core.requests import TaskRequest, log_cursor, log_seq
@@ -105,18 +106,16 @@ class RemoteTaskService:
         """Raises InvalidRequest for an owner: the task belongs to the token's owner."""
         if request.owner != LOCAL_OWNER:
             raise InvalidRequest(reason="through a server, a task belongs to the owner of the token")
+        given = asdict(request)
+        del given["owner"], given["resources"]
         body = {
-            "tool": request.tool_name,
-            "inputs": request.inputs,
-            "queue": request.queue,
-            "priority": request.priority,
-            "ttl_s": request.ttl_s,
+            "tool": given.pop("tool_name"),
+            "parent": given.pop("parent_id"),
             "max_runtime_s": request.resources and request.resources.max_runtime_s,
-            "tags": [*request.tags],
-            "idempotency_key": request.idempotency_key,
-            "parent": request.parent_id,
+            **given,  # the server refuses what it does not take
         }
-        return _status(self._server.post("/tasks", {k: v for k, v in body.items() if v is not None}))
+        told = {name: value for name, value in body.items() if value not in (None, (), {})}
+        return _status(self._server.post("/tasks", told))
 
     def ids(self, beginning: str, owner: str | None = None, limit: int = 10) -> list[str]:
         return [task.task_id for task in self.list(id_beginning=beginning, limit=limit).tasks]

@@ -7,11 +7,10 @@ import json
 import pytest
 
 from backburner.core.lifecycle import State
-from backburner.core.requests import TaskOptions
-from backburner.core.task import Answer, Caller
+from backburner.core.task import Answer, Caller, TaskOptions
+from backburner.tools.execution import MAX_RESULT_BYTES
 from backburner.tools.spec import tool_from_function
 from tests.contracts.engine.base import EngineTests, Work, eventually, is_alive
-from tests.contracts.engine_tools import MAX_RESULT_BYTES
 
 
 class Outcomes(EngineTests):

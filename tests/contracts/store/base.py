@@ -11,8 +11,7 @@ import pytest
 from backburner.core import json_text
 from backburner.core.reports import Asked, Registered, Started
 from backburner.core.retry import Retry
-from backburner.core.submission import Submission
-from backburner.core.task import Artifact, InputRequest, NewTask, TaskError, new_task_id
+from backburner.core.task import Artifact, InputRequest, NewTask, Submission, TaskError, new_task_id
 from backburner.core.times import Clock
 from backburner.store import open_store
 from backburner.store.protocol import Lease, Store

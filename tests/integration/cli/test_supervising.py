@@ -10,7 +10,7 @@ import pytest
 
 from backburner import __version__
 from backburner.engines.local import SupervisorLock
-from backburner.engines.local.supervisor.submit_server import SOCKET
+from backburner.engines.local.submission import SOCKET
 from tests import services
 from tests.integration.cli.conftest import Lab, Worker
 from tests.integration.cli.test_handing_over import Detached, holder

@@ -24,7 +24,7 @@ IMAGE = base64.b64encode(b"\x89PNG" + bytes(1_999_996)).decode()
 
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    settings = {"mcp__whole_result_bytes": "50000", "supervisor__idle_exit_s": "0"}
+    settings = {"supervisor__idle_exit_s": "0"}
     return Deployment(tmp_path_factory.mktemp("typed"), (SERVER,), settings)
 
 

@@ -12,7 +12,7 @@ import pytest
 from backburner import Backburner
 from backburner.core.lifecycle import State
 from backburner.engines.local import SupervisorLock
-from backburner.engines.local.supervisor.submit_server import SOCKET
+from backburner.engines.local.submission import SOCKET
 from tests.contracts.engine.base import eventually
 from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client, settings

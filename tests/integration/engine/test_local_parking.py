@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from backburner.core.lifecycle import State
 from backburner.core.task import Resources
+from backburner.engines.local.supervisor.workers import MOST_PAUSED
 from tests.contracts.engine.base import eventually
 from tests.integration.engine.conftest import StartLocal
 from tests.integration.engine.local import Local, kill
@@ -17,9 +16,8 @@ pytestmark = pytest.mark.slow
 _ANN = {"action": "accept", "content": {"name": "Ann"}}
 
 
-def start(start_local: StartLocal, workers: int = 2, **supervisor: Any) -> Local:
-    queues = {"cpu_standard": {"workers": workers}}
-    return start_local(queues=queues, supervisor=supervisor)
+def start(start_local: StartLocal, workers: int = 2) -> Local:
+    return start_local(queues={"cpu_standard": {"workers": workers}})
 
 
 def asked(local: Local, task_id: str) -> str:
@@ -65,8 +63,8 @@ def test_a_task_with_its_answer_goes_on_when_a_worker_is_free_and_before_others(
 
 
 def test_no_more_wait_outside_than_may(start_local: StartLocal) -> None:
-    local = start(start_local, workers=2, max_parked=1)
-    waiting = [local.submit("ask_name") for _ in range(2)]
+    local = start(start_local, workers=2)
+    waiting = [local.submit("ask_name") for _ in range(MOST_PAUSED + 1)]
     for task_id in waiting:
         asked(local, task_id)
     third = local.submit("ask_name")

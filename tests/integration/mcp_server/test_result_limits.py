@@ -11,19 +11,16 @@ from backburner.settings import McpSettings, Settings
 
 
 @pytest.mark.parametrize(
-    ("client", "settings", "largest"),
+    ("client", "largest"),
     [
-        (Client(), McpSettings(), 4_000_000),
-        (Client("anybody", "1", over_http=True), McpSettings(), 1_000_000),
-        (Client("anybody"), McpSettings(whole_result_bytes=7), 7),
-        (Client("claude-ai"), McpSettings(), 150_000),
-        (Client("claude-ai"), McpSettings(client_result_bytes={"Claude*": "any"}), None),
-        (Client("host", "2.1"), McpSettings(client_result_bytes={"host@1.*": 1, "host@2.*": 2}), 2),
-        (Client("backburner-client", over_http=True), McpSettings(whole_result_bytes=7), None),
+        (Client(), 4_000_000),
+        (Client("anybody", "1", over_http=True), 1_000_000),
+        (Client("claude-ai"), 150_000),
+        (Client("backburner-client", over_http=True), None),
     ],
 )
-def test_the_largest_result_is_by_client(client: Client, settings: McpSettings, largest: int | None) -> None:
-    assert most_bytes(client, Settings(mcp=settings)) == largest
+def test_the_largest_result_is_by_client(client: Client, largest: int | None) -> None:
+    assert most_bytes(client) == largest
 
 
 @pytest.mark.parametrize(
@@ -42,13 +39,13 @@ def test_the_longest_result_is_by_client(client: Client, settings: McpSettings, 
 
 
 def test_the_table_is_read_from_the_environment_and_checked() -> None:
-    named = {"BACKBURNER_MCP__CLIENT_RESULT_BYTES": '{"small": 50, "large": "any"}'}
-    assert dict(Settings.load("lab", environment=named).mcp.client_result_bytes) == {
+    named = {"BACKBURNER_MCP__CLIENT_RESULT_TOKENS": '{"small": 50, "large": "any"}'}
+    assert dict(Settings.load("lab", environment=named).mcp.client_result_tokens) == {
         "small": 50,
         "large": "any",
     }
-    with pytest.raises(ConfigError, match="client_result_bytes"):
-        Settings.load("lab", environment={"BACKBURNER_MCP__CLIENT_RESULT_BYTES": '{"small": "much"}'})
+    with pytest.raises(ConfigError, match="client_result_tokens"):
+        Settings.load("lab", environment={"BACKBURNER_MCP__CLIENT_RESULT_TOKENS": '{"small": "much"}'})
 
 
 @pytest.mark.parametrize(

@@ -170,15 +170,8 @@ async def test_errors_are_told_in_the_result_for_the_model_to_read(server: str) 
             assert result["structuredContent"]["error"]["code"] == code, name
 
 
-async def test_they_can_be_switched_off_and_prefixed(deployment: Deployment) -> None:
+async def test_they_can_be_switched_off(deployment: Deployment) -> None:
     deployment.settings |= {"mcp__task_tools": "false"}
     async with connect(deployment.stdio(), "2025") as peer:
         listed = {tool["name"] for tool in (await peer.request("tools/list"))["tools"]}
         assert not NAMES & listed
-    deployment.settings |= {"mcp__task_tools": "true", "mcp__task_tools_prefix": "lab_"}
-    async with connect(deployment.stdio(), "2025") as peer:
-        tools = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
-        assert {f"lab_{name}" for name in NAMES} <= tools.keys()
-        assert not NAMES & tools.keys()
-        assert "lab_wait_for_task" in tools["lab_submit_task"]["description"]
-        assert (await peer.tool("lab_list_tasks"))["tasks"] == []

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.walks.walk import local_walks, named_on_page
 
-#: The goal is 22.
-MOST_FILES_OF_A_CALL = 25
+MOST_FILES_OF_A_CALL = 22
 
 
 async def test_the_walks_pass_the_files_that_the_page_names(tmp_path: Path, run_directory: str) -> None:

@@ -20,7 +20,7 @@ Step = dict[str, Any]
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     # Held for a moment and then handed out, to a client that is told how it goes on.
-    settings = {"mcp__client_patience": '{"mcp": 6}', "mcp__announce_jobs": "all"}
+    settings = {"mcp__client_patience": '{"mcp": 6}'}
     with Deployment(tmp_path, (APP,), settings) as made:
         yield made
 
@@ -79,6 +79,11 @@ async def telling(
             await peer.tool("wait_for_task", task_id=job)
 
 
+async def take_notifications(peer: Peer) -> None:
+    """Poll for a job: only clients that do are notified of jobs that their calls became."""
+    await peer.request("tools/poll_result", {"job_id": "none"})
+
+
 def numbers(said: dict[str, Any]) -> tuple[Any, ...]:
     return said["progress"], said["total"], said["percentage"]
 
@@ -93,6 +98,7 @@ async def test_a_count_is_told_as_the_tool_gives_it_held_and_handed_out(
         {"current": 600, "total": 1000, "message": "b"},
     ]
     async with connect(deployment.stdio(), era, tasks=False) as peer:
+        await take_notifications(peer)
         async with telling(peer, "tell", steps, tmp_path, meta={"progressToken": "mine"}) as said:
             assert numbers(held := await said.hears("a")) == (300, 1000, 30)
             assert held["context"] == held["_meta"]["context"] == {"stage": "extraction"}
@@ -113,6 +119,7 @@ async def test_a_percentage_is_told_as_a_part_of_one_held_and_handed_out(
 ) -> None:
     steps = [{"percent": 25, "message": "a"}, {"percent": 50, "message": "b"}]
     async with connect(deployment.stdio(), era, tasks=False) as peer:
+        await take_notifications(peer)
         async with telling(peer, "tell", steps, tmp_path, meta={"progressToken": 7}) as said:
             assert numbers(await said.hears("a")) == (0.25, 1, 25)
             await until(lambda: bool(said.answer))

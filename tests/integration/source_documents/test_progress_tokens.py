@@ -11,7 +11,7 @@ import pytest
 
 from backburner.errors import InvalidRequest, NoClient, ProgressTimeout, TokenNotFound
 from backburner.mcp.progress import ProgressTokens, ProgressUpdate
-from backburner.testing.clock import FakeClock
+from backburner.testing import FakeClock
 from tests.services import wait_until
 
 

@@ -20,7 +20,7 @@ from backburner.mcp.dialects.task_id.prompt_log import PromptLog, PromptLogs
 from backburner.settings import Settings
 from backburner.store import open_store
 from backburner.store.protocol import Store
-from backburner.testing.clock import FakeClock
+from backburner.testing import FakeClock
 from tests.contracts.store.base import new_task
 
 OWNER = "ann"
@@ -41,7 +41,7 @@ def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
 
 @pytest.fixture
 def log(store: Store, tmp_path: Path, clock: FakeClock) -> PromptLog:
-    return PromptLog(store, tmp_path / "state", "ui-prompts.jsonl", "state.json", clock=clock)
+    return PromptLog(store, tmp_path / "state", "ui-prompts.jsonl", clock=clock)
 
 
 def submit(store: Store, clock: FakeClock, log: PromptLog, external_id: str, **given: Any) -> str:
@@ -226,7 +226,7 @@ def test_two_stores_may_share_the_folder(
     tmp_path: Path, clock: FakeClock, store: Store, log: PromptLog
 ) -> None:
     other_store = open_store(f"sqlite:///{tmp_path}/other.db", clock=clock)
-    other = PromptLog(other_store, log.log_path.parent, log.log_path.name, log.state_path.name, clock=clock)
+    other = PromptLog(other_store, log.log_path.parent, log.log_path.name, clock=clock)
     mine = submit(store, clock, log, "mine")
     theirs = submit(other_store, clock, other, "theirs")
     clock.advance(100)
@@ -245,9 +245,7 @@ def test_what_is_unfinished_costs_one_read_however_much_it_is(
     log.catch_up()
     finish(store, task_ids[7], DONE)
     counting: Any = CountingStore(store)
-    assert PromptLog(counting, tmp_path / "state", "ui-prompts.jsonl", "state.json").catch_up() == [
-        task_ids[7]
-    ]
+    assert PromptLog(counting, tmp_path / "state", "ui-prompts.jsonl").catch_up() == [task_ids[7]]
     assert counting.uses == {"secret": 1, "heads": 1, "get": 1}
 
 
@@ -268,9 +266,7 @@ def test_many_writers_at_once_write_each_line_once(store: Store, clock: FakeCloc
     ids = [submit(store, clock, log, f"job-{number}") for number in range(20)]
     for task_id in ids:
         finish(store, task_id, DONE)
-    writers = [
-        PromptLog(store, log.log_path.parent, log.log_path.name, log.state_path.name) for _ in range(6)
-    ]
+    writers = [PromptLog(store, log.log_path.parent, log.log_path.name) for _ in range(6)]
     threads = [threading.Thread(target=writer.catch_up) for writer in writers]
     for thread in threads:
         thread.start()
@@ -300,7 +296,7 @@ def crash(*arguments, **options):
     if step == "fsync":
         os_call(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
-log = PromptLog(open_store(url), Path(folder), "ui-prompts.jsonl", "state.json")
+log = PromptLog(open_store(url), Path(folder), "ui-prompts.jsonl")
 setattr(os, step, crash)
 log.catch_up()
 """

@@ -23,7 +23,7 @@ TOKENS = pytest.mark.parametrize("meta", [{}, {"progressToken": "mine"}], ids=["
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment, str]]:
     """One supervisor works for all tests, and one server over HTTP answers those that need no pipe."""
-    settings = {"mcp__patience_s": "60", "mcp__announce_jobs": "all", "supervisor__idle_exit_s": "0"}
+    settings = {"mcp__patience_s": "60", "supervisor__idle_exit_s": "0"}
     made = Deployment(tmp_path_factory.mktemp("results"), (APP,), settings)
     with serving(made) as url:
         yield made, url

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contracts.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES, MAX_RESULT_BYTES
+from tests.contracts.engine_tools import CANCEL_GRACE_S, MAX_LOG_BYTES
 from tests.services import PostgresServer, started
 from tests.system.hosts.network import Host, two_hosts
 
@@ -16,7 +16,6 @@ SETTINGS = {
     "supervisor__lease_grace_s": "3",
     "supervisor__keeper_interval_s": "0.2",
     "supervisor__cancel_grace_s": str(CANCEL_GRACE_S),
-    "limits__max_result_bytes": str(MAX_RESULT_BYTES),
     "limits__max_log_bytes": str(MAX_LOG_BYTES),
 }
 

@@ -50,7 +50,7 @@ CALLS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
     ),
     "over-http": ("http", {"model": MODEL, "text": TEXT, "image": IMAGE}),
     "impatient-host": ("http", {"late": LATE}),
-    "small-host": (
+    "claude-ai": (
         "stdio",
         {"image": IMAGE, "untyped": {"tool": "untyped", "arguments": {"length": 200_000}}},
     ),
@@ -92,7 +92,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
         "mcp__patience_s": "0.5",
         "mcp__join_window_s": "0",  # all these clients make the same calls
         "mcp__client_patience": '{"impatient-host": "0.5s"}',
-        "mcp__client_result_bytes": '{"small-host": 100000}',
         "mcp__client_result_tokens": '{"a-program": "any"}',
     }
     deployment = Deployment(tmp_path_factory.mktemp("typed"), (SERVER,), settings)
@@ -182,8 +181,8 @@ def test_over_http_what_the_schema_promises_is_whole_and_the_rest_fits_into_one_
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_that_takes_less_gets_a_preview_and_links(programs: Programs, client: str) -> None:
-    _has_linked_image(programs.outcome(client, "image", name="small-host"))
-    untyped = programs.outcome(client, "untyped", name="small-host")
+    _has_linked_image(programs.outcome(client, "image", name="claude-ai"))
+    untyped = programs.outcome(client, "untyped", name="claude-ai")
     about, beginning, end, link = untyped["content"]
     assert "200" in about["text"]
     assert beginning == {"type": "text", "text": "x" * 2000}

@@ -27,7 +27,7 @@ _WORK = """
 import sys
 from pathlib import Path
 from backburner.settings import Settings
-from backburner.engines.external.dispatcher import load_engine
+from backburner.engines.external import load_engine
 
 engine, data_dir, target = sys.argv[1:]
 load_engine(engine).work(Settings.from_json(sys.stdin.read()), Path(data_dir), target)
@@ -37,8 +37,8 @@ load_engine(engine).work(Settings.from_json(sys.stdin.read()), Path(data_dir), t
 def broker_app(engine: str, url: str, folder: Path, **settings: Any) -> Backburner:
     """An app with the contract's tools on this engine, with queues of its own at the broker."""
     given = {"keeper_interval_s": 0.2, **settings.pop("supervisor", {})}
-    group = {"url": url, "namespace": f"test_{secrets.token_hex(4)}", **settings.pop(engine, {})}
-    made = {"store": f"sqlite:///{folder}/tasks.db", engine: group, **settings}
+    broker = {"url": url, "namespace": f"test_{secrets.token_hex(4)}"}
+    made = {"store": f"sqlite:///{folder}/tasks.db", "broker": broker, **settings}
     return contract_app(engine=engine, supervisor=given, **made)
 
 

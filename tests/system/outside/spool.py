@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from backburner.core.task import Task
-from backburner.engines.external.dispatcher import JobStatus
+from backburner.engines.external import JobStatus
 from backburner.errors import EngineError
 from backburner.store.protocol import ExternalJob
 

@@ -24,7 +24,7 @@ def plan_of(
         if isinstance(broker, RedisServer):
             broker.flush()
         else:
-            queue = getattr(local.app.settings, local.app.settings.engine).name_of(QUEUE)
+            queue = local.app.settings.broker.name_of(local.app.settings.engine, QUEUE)
             with contextlib.closing(pika.BlockingConnection(pika.URLParameters(broker.url))) as connection:
                 connection.channel().queue_purge(queue)
 

@@ -11,10 +11,9 @@ import pytest
 
 from backburner import Backburner
 from backburner.core.lifecycle import State
-from backburner.engines.external.dispatcher import Dispatcher, ExternalQueue, load_engine
+from backburner.engines.external import Dispatcher, ExternalQueue, load_engine
 from backburner.errors import EngineError, QueueFull
 from backburner.settings import Settings
-from backburner.settings.engines import BrokerSettings
 from backburner.store import open_store
 from backburner.testing import FakeClock
 from tests.contracts.engine.base import eventually
@@ -137,9 +136,9 @@ def forget(server: RedisServer | RabbitServer, settings: Settings) -> None:
     if isinstance(server, RedisServer):
         server.flush()
     else:
-        group: BrokerSettings = getattr(settings, settings.engine)
+        name = settings.broker.name_of(settings.engine, "one_by_one")
         with contextlib.closing(pika.BlockingConnection(pika.URLParameters(server.url))) as connection:
-            connection.channel().queue_delete(group.name_of("one_by_one"))
+            connection.channel().queue_delete(name)
 
 
 @pytest.mark.whole

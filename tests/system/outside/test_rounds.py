@@ -10,7 +10,7 @@ import pytest
 from backburner import Backburner
 from backburner.core.lifecycle import State
 from backburner.engines.brokers.worker import SupervisorProcess
-from backburner.engines.external.dispatcher import Dispatcher
+from backburner.engines.external import Dispatcher
 from backburner.store import open_store
 from backburner.testing import FakeClock
 from tests.contracts.engine_tools import contract_app
@@ -54,8 +54,8 @@ def test_a_ring_runs_what_is_ready_once_and_is_done_where_nothing_is(
     app: Backburner, client: Client, tmp_path: Path
 ) -> None:
     settings = dataclasses.replace(app.settings, data_dir=str(app.data_dir))
-    with contextlib.closing(SupervisorProcess(settings, settings.celery)) as supervisor:
-        supervisor.start([settings.celery.name_of(QUEUE)], 1)
+    with contextlib.closing(SupervisorProcess(settings, "celery")) as supervisor:
+        supervisor.start([settings.broker.name_of("celery", QUEUE)], 1)
         supervisor.ring(QUEUE)
         once, never = client.submit("add", a=1, b=2), client.submit("add", a=2, b=2)
         client.service.cancel(never)
@@ -70,8 +70,8 @@ def test_a_supervisor_without_its_worker_process_finishes_its_task_and_claims_no
     app: Backburner, client: Client, tmp_path: Path
 ) -> None:
     settings = dataclasses.replace(app.settings, data_dir=str(app.data_dir))
-    supervisor = SupervisorProcess(settings, settings.celery)
-    supervisor.start([settings.celery.name_of(QUEUE)], 1)
+    supervisor = SupervisorProcess(settings, "celery")
+    supervisor.start([settings.broker.name_of("celery", QUEUE)], 1)
     first, second = client.submit("run_until", folder=str(tmp_path)), client.submit("add", a=1)
     supervisor.ring(QUEUE)
     client.until_state(first, State.RUNNING)

@@ -95,15 +95,14 @@ def test_the_environment_may_name_the_file(toml: Path) -> None:
 def test_every_setting_has_a_variable() -> None:
     texts = {"queues": '{"cpu_standard": 3}', "mcp.client_patience": '{"a": "5s"}'}
     texts |= {"http.allowed_hosts": '["a"]', "mcp.task_tools": "false", "http.allow_anonymous": "true"}
-    texts |= {"sqlite.synchronous": "normal", "mcp.announce_jobs": "all", "default_queue": "gpu_small"}
+    texts |= {"sqlite.synchronous": "normal", "default_queue": "gpu_small"}
     texts |= {"log.format": "json", "log.level": "debug"}
-    texts |= {"async_queue": "io", "engine": "celery", "http.worker_door": "true", "celery.events": "true"}
+    texts |= {"async_queue": "io", "engine": "celery", "http.worker_door": "true"}
     texts |= {"http.dashboard": "false"}
     texts |= {"task_id.state_roots": '["/srv"]', "http.public_url": "https://lab.example"}
     texts |= {
         "supervisor.lease_grace_s": "40",
         "supervisor.environment": "own",
-        "mcp.client_result_bytes": '{"a": 7}',
     }
     texts |= {"mcp.kept_headers": '["x-team"]', "limits.tools": '{"relax": 2}'}
     texts |= {"mcp.client_result_tokens": '{"a": 7}', "mcp.on_cancel": "detach"}
@@ -113,8 +112,7 @@ def test_every_setting_has_a_variable() -> None:
     texts |= {"mcp.wake_chat": "claude-channel", "webhook.url": "https://lab.example/hook"}
     texts |= {"webhook.secret": f"whsec_{'AAAA' * 8}", "webhook.states": '["failed"]'}
     texts |= {"webhook.allowed_hosts": '["a"]', "webhook.allow_http": "true", "webhook.allow_private": "true"}
-    texts |= {f"{engine}.url": "redis://lab.example" for engine in ("dramatiq", "celery")}
-    texts |= {f"{engine}.namespace": "lab" for engine in ("dramatiq", "celery")}
+    texts |= {"broker.url": "redis://lab.example", "broker.namespace": "lab"}
     texts |= {
         "artifacts.url": "s3://lab",
         "artifacts.endpoint": "https://s3.example",
@@ -152,13 +150,12 @@ def test_a_place_for_artifacts_that_can_be_none_is_refused(given: dict[str, str]
         ({"namespace": "our lab"}, "namespace", "for example lab"),
     ],
 )
-@pytest.mark.parametrize("engine", ["dramatiq", "celery"])
 def test_a_broker_s_settings_that_cannot_be_are_refused(
-    engine: str, given: dict[str, object], setting: str, what_to_do: str
+    given: dict[str, object], setting: str, what_to_do: str
 ) -> None:
     with pytest.raises(ConfigError, match=what_to_do) as refused:
-        load({engine: given})
-    assert refused.value.details["setting"] == f"{engine}.{setting}"
+        load({"broker": given})
+    assert refused.value.details["setting"] == f"broker.{setting}"
     assert "secret" not in str(refused.value)
 
 
@@ -321,7 +318,7 @@ def test_settings_survive_the_way_to_another_process(toml: Path) -> None:
         ("limits.max_input_bytes", "many"),
         ("limits.max_input_bytes", -1),
         ("sqlite.synchronous", "off"),
-        ("mcp.announce_jobs", "some"),
+        ("mcp.on_cancel", "some"),
         ("mcp.task_tools", "maybe"),
         ("mcp.client_patience", {"cursor": "soon"}),
         ("mcp.client_patience", 7),

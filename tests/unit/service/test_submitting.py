@@ -6,8 +6,8 @@ from unittest.mock import create_autospec
 import pytest
 
 from backburner.core.lifecycle import State
-from backburner.core.requests import TaskOptions, TaskRequest
-from backburner.core.task import Answer, Caller, Resources, is_task_id
+from backburner.core.requests import TaskRequest
+from backburner.core.task import Answer, Caller, Resources, TaskOptions, is_task_id
 from backburner.engines.protocol import Engine
 from backburner.errors import IdempotencyConflict, QueueFull
 from backburner.service.tasks import TaskService

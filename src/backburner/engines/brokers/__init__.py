@@ -14,7 +14,7 @@ from ...errors import EngineError
 from ...settings import without_password
 from ...settings.engines import BrokerSettings
 from ...store.protocol import ExternalJob
-from ..external.dispatcher import JobStatus
+from ..external import JobStatus
 
 #: Timeout of each request to a broker.
 ANSWER_S = 5.0
@@ -36,20 +36,22 @@ def compare_counts(jobs: Sequence[ExternalJob], waiting: Callable[[str], int]) -
 
 
 @contextmanager
-def broker_errors(settings: BrokerSettings, kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+def broker_errors(
+    engine: str, settings: BrokerSettings, kinds: tuple[type[Exception], ...]
+) -> Iterator[None]:
     """Raise the library's errors as an EngineError that says what to do."""
     try:
         yield
     except kinds as error:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
-        reason = f"the broker {without_password(settings.url)} {_advice(settings.group, text)} ({text})"
-        raise EngineError(engine=settings.group, reason=reason) from error
+        reason = f"the broker {without_password(settings.url)} {_advice(text)} ({text})"
+        raise EngineError(engine=engine, reason=reason) from error
 
 
-def _advice(group: str, text: str) -> str:
+def _advice(text: str) -> str:
     words = text.lower()
     if any(word in words for word in ("auth", "access", "login", "noperm", "notallowed")):
-        return f"refuses the login; give {group}.url a user and a password that it knows"
+        return "refuses the login; give broker.url a user and a password that it knows"
     if "precondition" in words:
-        return f"has a queue of that name with other options; delete it, or set {group}.namespace"
-    return f"cannot be reached now; start it, or set {group}.url"
+        return "has a queue of that name with other options; delete it, or set broker.namespace"
+    return "cannot be reached now; start it, or set broker.url"

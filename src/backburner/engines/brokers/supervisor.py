@@ -22,9 +22,8 @@ from ...observability.logging import set_up
 from ...settings import Settings
 from ...store import open_store
 from ...store.protocol import BatchResult, Store, Watch
-from ..local.supervisor.batch import Batch
+from ..local.supervisor.batch import Batch, WorkSource
 from ..local.supervisor.supervisor import Supervisor
-from ..local.supervisor.work_source import WorkSource
 
 _CHUNK = 1 << 16
 #: How often free workers look for tasks without a message: one may be lost, or held by a busy worker.

@@ -17,7 +17,6 @@ from typing import NoReturn
 
 from ...errors import ConfigError, EngineError
 from ...settings import Settings
-from ...settings.engines import BrokerSettings
 from ...tools.targets import load, parse, plain_arguments
 from ..local.processes.launches import environment
 
@@ -31,11 +30,11 @@ class SupervisorProcess:
     If the worker process is killed, the supervisor finishes the tasks that run, and ends.
     """
 
-    def __init__(self, settings: Settings, group: BrokerSettings) -> None:
+    def __init__(self, settings: Settings, engine: str) -> None:
         # It may contain passwords, which tools must not see.
         self._by_backburner = os.environ.pop(SETTINGS_VARIABLE, None) is not None
         self._settings = settings
-        self._group = group
+        self._engine = engine
         self._config = ""
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
@@ -48,9 +47,11 @@ class SupervisorProcess:
         Of each queue so many tasks run at once as it has workers by the settings of `backburner worker`, or
         as the library's own command has threads.
         """
-        settings, group = self._settings, self._group
-        queues = [queue for queue in settings.queues_of(group.group) if group.name_of(queue) in names]
-        own = worker_slots(settings, group) if self._by_backburner else {}
+        settings, engine = self._settings, self._engine
+        queues = [
+            queue for queue in settings.queues_of(engine) if settings.broker.name_of(engine, queue) in names
+        ]
+        own = worker_slots(settings, engine) if self._by_backburner else {}
         slots = {queue: own.get(queue, threads) for queue in queues}
         self._config = json.dumps({"settings": settings.to_json(), "slots": slots}) + "\n"
         with self._lock:
@@ -121,7 +122,7 @@ class SupervisorProcess:
                 done.set_result(None)
             else:
                 reason = f"the supervisor of the worker ended with code {code}; the worker's log says why"
-                done.set_exception(EngineError(engine=self._group.group, reason=reason))
+                done.set_exception(EngineError(engine=self._engine, reason=reason))
 
 
 def exec_worker(command: Sequence[str], settings: Settings, data_dir: Path, target: str) -> NoReturn:
@@ -156,7 +157,7 @@ def worker_settings() -> Settings:
     return dataclasses.replace(found, store=app.store.url, data_dir=str(app.data_dir), target=target)
 
 
-def worker_slots(settings: Settings, group: BrokerSettings) -> dict[str, int]:
+def worker_slots(settings: Settings, engine: str) -> dict[str, int]:
     """Return how many tasks of each queue run at once under `backburner worker`."""
-    workers = {queue: settings.queues[queue].workers for queue in settings.queues_of(group.group)}
+    workers = {queue: settings.queues[queue].workers for queue in settings.queues_of(engine)}
     return {queue: count for queue, count in workers.items() if count}

@@ -7,11 +7,11 @@ from typing import Any
 from celery.signals import celeryd_after_setup, worker_shutdown, worker_shutting_down
 
 from ..brokers.worker import SupervisorProcess, worker_settings
-from . import RING, make_celery
+from . import ENGINE, RING, make_celery
 
 settings = worker_settings()
-supervisor = SupervisorProcess(settings, settings.celery)
-app = make_celery(settings.celery, settings.queues_of("celery"))
+supervisor = SupervisorProcess(settings, ENGINE)
+app = make_celery(settings.broker, settings.queues_of(ENGINE))
 
 
 def start(instance: Any, **_: Any) -> None:

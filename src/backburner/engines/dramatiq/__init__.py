@@ -16,12 +16,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ...core.task import Task
-from ...settings import DramatiqSettings, Settings
+from ...settings import BrokerSettings, Settings
 from ...store.protocol import ExternalJob
 from ..brokers import ANSWER_S, broker_errors, compare_counts
 from ..brokers.worker import exec_worker, worker_slots
-from ..external.dispatcher import JobStatus, Secret
+from ..external import JobStatus, Secret
 
+ENGINE = "dramatiq"
 #: Dramatiq's name for the actor of a message.
 RING = "backburner_ring"
 _ERRORS = (BrokerError, redis.RedisError, pika.exceptions.AMQPError, OSError)
@@ -30,18 +31,23 @@ T = TypeVar("T")
 
 
 def make_queue(settings: Settings, queues: Sequence[str], secret: Secret) -> DramatiqQueue:
-    return DramatiqQueue(settings.dramatiq, queues)
+    return DramatiqQueue(settings.broker, queues)
 
 
 def work(settings: Settings, data_dir: Path, target: str) -> None:
     """Replace this process by Dramatiq's worker command, for all queues that have workers here."""
-    slots = worker_slots(settings, settings.dramatiq)
+    slots = worker_slots(settings, ENGINE)
     command = ["dramatiq", "backburner.engines.dramatiq.worker", "--processes", "1"]
-    command += ["--threads", str(len(slots)), "--queues", *map(settings.dramatiq.name_of, slots)]
+    command += [
+        "--threads",
+        str(len(slots)),
+        "--queues",
+        *(settings.broker.name_of(ENGINE, queue) for queue in slots),
+    ]
     exec_worker(command, settings, data_dir, target)
 
 
-def make_broker(settings: DramatiqSettings, middleware: Sequence[Middleware] = ()) -> Broker:
+def make_broker(settings: BrokerSettings, middleware: Sequence[Middleware] = ()) -> Broker:
     """Return the broker of the settings. It connects on first use.
 
     Dramatiq's default middleware is left out: time limits and retries are the store's.
@@ -65,17 +71,17 @@ def make_broker(settings: DramatiqSettings, middleware: Sequence[Middleware] = (
 class DramatiqQueue:
     """An ExternalQueue: each of our queues is one of Dramatiq's, and a message has no name that is kept."""
 
-    name = "dramatiq"
+    name = ENGINE
 
-    def __init__(self, settings: DramatiqSettings, queues: Sequence[str]) -> None:
+    def __init__(self, settings: BrokerSettings, queues: Sequence[str]) -> None:
         self._settings = settings
         self._broker = make_broker(settings)
         for queue in queues:
-            self._broker.declare_queue(settings.name_of(queue))
+            self._broker.declare_queue(settings.name_of(ENGINE, queue))
 
     def submit(self, tasks: Sequence[Task]) -> Mapping[str, str]:
         queue = tasks[0].queue
-        name = self._settings.name_of(queue)
+        name = self._settings.name_of(ENGINE, queue)
 
         def send() -> None:
             for _ in tasks:
@@ -86,16 +92,16 @@ class DramatiqQueue:
             # RabbitMQ does not confirm messages; an answer that follows them shows that they arrived.
             self._waiting(name)
 
-        with broker_errors(self._settings, _ERRORS):
+        with broker_errors(ENGINE, self._settings, _ERRORS):
             self._connected(send, name)
         return {task.task_id: "" for task in tasks}
 
     def status(self, jobs: Sequence[ExternalJob]) -> Mapping[str, JobStatus]:
         def waiting(queue: str) -> int:
-            name = self._settings.name_of(queue)
+            name = self._settings.name_of(ENGINE, queue)
             return self._connected(lambda: self._waiting(name, declare=True), name)
 
-        with broker_errors(self._settings, _ERRORS):
+        with broker_errors(ENGINE, self._settings, _ERRORS):
             return compare_counts(jobs, waiting)
 
     def cancel(self, jobs: Sequence[ExternalJob]) -> None:

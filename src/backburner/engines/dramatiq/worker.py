@@ -6,7 +6,7 @@ import dramatiq
 from dramatiq import Actor, Broker, Middleware, Worker
 
 from ..brokers.worker import SupervisorProcess, worker_settings
-from . import RING, make_broker
+from . import ENGINE, RING, make_broker
 
 
 class Supervision(Middleware):
@@ -26,10 +26,10 @@ class Supervision(Middleware):
 
 
 settings = worker_settings()
-supervisor = SupervisorProcess(settings, settings.dramatiq)
-broker = make_broker(settings.dramatiq, [Supervision()])
+supervisor = SupervisorProcess(settings, ENGINE)
+broker = make_broker(settings.broker, [Supervision()])
 dramatiq.set_broker(broker)
-names = [settings.dramatiq.name_of(queue) for queue in settings.queues_of("dramatiq")]
+names = [settings.broker.name_of(ENGINE, queue) for queue in settings.queues_of(ENGINE)]
 for name in names:
     broker.declare_queue(name)
 Actor(supervisor.ring, broker=broker, actor_name=RING, queue_name=names[0], priority=0, options={})

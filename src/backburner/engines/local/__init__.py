@@ -1,6 +1,6 @@
 """The local engine: a supervisor on each host, started when there is work, that outlives the server.
 
-- In the server: `engine.py` starts the supervisor, under the lock of `lock.py`. `submit_client.py` submits
+- In the server: `engine.py` starts the supervisor, under the lock of `lock.py`. `submission.py` submits
   tasks through it.
 - The supervisor: `supervisor/supervisor.py` is its loop. `claims.py` requests tasks, `dispatch.py` sends them
   to runners and handles their messages, `leases.py` renews leases and stops attempts, `batch.py` writes all

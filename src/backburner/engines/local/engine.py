@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ...core.submission import Submission
-from ...core.task import NewTask, Task
+from ...core.task import NewTask, Submission, Task
 from ...core.times import SystemClock, Unchanged
 from ...errors import EngineError, StoreBusy, StoreError
 from ...settings import Settings
@@ -32,8 +31,8 @@ from .lock import (
 )
 from .processes import linux
 from .processes.launches import environment
-from .submit_client import SubmitClient
-from .supervisor.work_source import work_is_left
+from .submission import SubmitClient
+from .supervisor.batch import work_is_left
 
 log = logging.getLogger("backburner.engine")
 

@@ -23,7 +23,7 @@ _ADVICE = {
 _OTHERWISE = "try again shortly"
 
 
-def make_client(service: str, endpoint: str, **config: Any) -> Any:
+def make_client(service: str, endpoint: str = "", **config: Any) -> Any:
     """Make a client with timeouts and retries. Raises errors that `told` translates."""
     import boto3
     from botocore.config import Config

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backburner.core.monitoring import LATENCY_BOUNDS_MS
 from backburner.service.monitoring import merge_statistics, statistics
 from backburner.store import open_store
-from backburner.web.dashboard.charts import HEIGHT, PERIODS, Chart, latency, throughput
+from backburner.web.dashboard.overview import HEIGHT, PERIODS, Chart, latency, throughput
 from tests.integration.web.conftest import Api, Served
 
 BOUNDS = [bound / 1000 for bound in LATENCY_BOUNDS_MS]

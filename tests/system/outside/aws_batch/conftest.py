@@ -17,6 +17,8 @@ from tests.aws import CREDENTIALS, MotoServer
 ROOM = {"lab": 2, "single": 1}
 #: A queue that has no room for any job.
 FULL = "full"
+#: The variable with which botocore is told where Batch is.
+ENDPOINT = "AWS_ENDPOINT_URL_BATCH"
 #: What each of our queues is there, unless the jobs are to run.
 TABLES = {"job_queue": {"*": FULL}, "job_definition": {"*": "backburner"}}
 
@@ -30,8 +32,8 @@ def moto(run_directory: str) -> Iterator[MotoServer]:
 
 
 @pytest.fixture(autouse=True)
-def own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in CREDENTIALS.items():
+def own_credentials(monkeypatch: pytest.MonkeyPatch, moto: MotoServer) -> None:
+    for name, value in {**CREDENTIALS, ENDPOINT: moto.url}.items():
         monkeypatch.setenv(name, value)
 
 

@@ -27,7 +27,7 @@ from tests.ledger import (
     withstands,
 )
 from tests.services import PostgresServer
-from tests.system.outside.aws_batch.conftest import define
+from tests.system.outside.aws_batch.conftest import ENDPOINT, define
 
 pytestmark = pytest.mark.slow
 
@@ -41,15 +41,18 @@ def way(moto: MotoServer) -> Iterator[Partition]:
 
 @pytest.fixture
 def local(
-    moto: MotoServer, way: Partition, database_server: PostgresServer, tmp_path: Path
+    moto: MotoServer,
+    way: Partition,
+    database_server: PostgresServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Local]:
     given: dict[str, Any] = {"store": database_server.new_database(), "data_dir": str(tmp_path / "data")}
     variables = {"BACKBURNER_STORE": given["store"], "BACKBURNER_DATA_DIR": given["data_dir"]}
     define(moto.client("batch"), tmp_path.name, **variables)
     tables = {"job_queue": {"*": "lab"}, "job_definition": {"*": tmp_path.name}}
-    app = contract_app(
-        **given, engine="aws-batch", aws_batch={**tables, "endpoint": way.url}, supervisor=QUICK
-    )
+    monkeypatch.setenv(ENDPOINT, way.url)
+    app = contract_app(**given, engine="aws-batch", aws_batch=tables, supervisor=QUICK)
     with running(app, shared=True) as local:
         yield local
 

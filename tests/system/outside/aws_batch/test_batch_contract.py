@@ -16,7 +16,7 @@ from tests.contracts.engine.base import Work
 from tests.contracts.engine.contract import EngineContract
 from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import running
-from tests.system.outside.aws_batch.conftest import define
+from tests.system.outside.aws_batch.conftest import ENDPOINT, define
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ class TestAwsBatch(EngineContract):
         store = f"sqlite:///{tmp_path_factory.mktemp('batch')}/tasks.db"
         define(moto.client("batch"), "contract", BACKBURNER_STORE=store)
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in CREDENTIALS.items():
+            for name, value in {**CREDENTIALS, ENDPOINT: moto.url}.items():
                 patch.setenv(name, value)
             app = contract_app(
                 store=store,
@@ -40,7 +40,6 @@ class TestAwsBatch(EngineContract):
                 aws_batch={
                     "job_queue": {"*": "lab", "one_by_one": "single"},
                     "job_definition": {"*": "contract"},
-                    "endpoint": moto.url,
                 },
                 supervisor={"keeper_interval_s": 0.2, "idle_exit_s": 0},
             )

@@ -21,6 +21,7 @@ from tests.contracts.engine_tools import contract_app
 from tests.deployment import Deployment, HttpServer
 from tests.integration.engine.local import running
 from tests.services import free_port
+from tests.system.outside.aws_batch.conftest import ENDPOINT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -39,12 +40,11 @@ class TestAwsBatchByTheDoor(EngineContract):
             "aws_batch__job_queue": json.dumps({"*": "lab", "one_by_one": "single"}),
             # Its containers are told of no store.
             "aws_batch__job_definition": json.dumps({"*": "backburner"}),
-            "aws_batch__endpoint": moto.url,
             "aws_batch__server": f"http://127.0.0.1:{port}",
         }
         script = Path(__file__).with_name("door_server.py")
         folder = tmp_path_factory.mktemp("door")
-        deployment = Deployment(folder, (script,), settings, CREDENTIALS)
+        deployment = Deployment(folder, (script,), settings, {**CREDENTIALS, ENDPOINT: moto.url})
         server = HttpServer(deployment.command("http", str(port)), deployment.environment, port)
 
         def make() -> Backburner:

@@ -49,7 +49,7 @@ def local(tmp_path: Path, moto: MotoServer, definition: str, given: dict[str, st
     app = contract_app(
         store=f"sqlite:///{tmp_path}/tasks.db",
         engine="aws-batch",
-        aws_batch={**tables, "endpoint": moto.url, **given},
+        aws_batch={**tables, **given},
         supervisor={"keeper_interval_s": 0.2, "heartbeat_s": 0.3, "lease_grace_s": 3.0, "drain_grace_s": 0.2},
     )
     with running(app) as local:

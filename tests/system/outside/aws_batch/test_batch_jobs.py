@@ -17,7 +17,7 @@ from backburner import Backburner
 from backburner.core.lifecycle import State
 from backburner.core.task import Resources
 from backburner.engines.aws_batch import make_queue
-from backburner.engines.external.dispatcher import Dispatcher
+from backburner.engines.external import Dispatcher
 from backburner.engines.remote import TaskTokens
 from backburner.errors import ConfigError, EngineError
 from backburner.store import open_store
@@ -26,13 +26,20 @@ from tests.aws import MotoServer
 from tests.contracts.engine_tools import contract_app
 from tests.integration.engine.local import Client
 from tests.services import wait_until
-from tests.system.outside.aws_batch.conftest import FULL, TABLES, end_at_once
+from tests.system.outside.aws_batch.conftest import ENDPOINT, FULL, TABLES, end_at_once
 
 QUEUE = "cpu_standard"
 
 
-def app_on(tmp_path: Path, endpoint: str, **batch: Any) -> Backburner:
-    settings = {**TABLES, "endpoint": endpoint, "target": "lab.py", **batch}
+@contextlib.contextmanager
+def batch_at(endpoint: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENDPOINT, endpoint)
+        yield
+
+
+def app_on(tmp_path: Path, **batch: Any) -> Backburner:
+    settings = {**TABLES, "target": "lab.py", **batch}
     return contract_app(
         store=f"sqlite:///{tmp_path}/tasks.db", queues={QUEUE: {"engine": "aws-batch"}}, aws_batch=settings
     )
@@ -45,7 +52,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def client(tmp_path: Path, moto: MotoServer, clock: FakeClock) -> Iterator[Client]:
-    app = app_on(tmp_path, moto.url)
+    app = app_on(tmp_path)
     vars(app)["store"] = open_store(app.settings.store, clock=clock)
     with contextlib.closing(Client(app)) as client:
         yield client
@@ -113,7 +120,7 @@ def test_jobs_that_end_and_begin_nothing_fail_the_task_which_says_where_their_lo
 
 def refusal(client: Client, tmp_path: Path, endpoint: str, **batch: Any) -> str:
     """Why a task waits that Batch did not take."""
-    with contextlib.closing(app_on(tmp_path, endpoint, **batch)) as app:
+    with batch_at(endpoint), contextlib.closing(app_on(tmp_path, **batch)) as app:
         task_id = client.submit("add", a=1, b=2)
         rounds_of(app, client).dispatch([task_id])
     waiting = client.service.status(task_id).task
@@ -146,7 +153,8 @@ def test_a_job_asks_for_what_its_task_may_have(client: Client, tmp_path: Path) -
     task_id = client.submit("add", {"resources": Resources(60, 1.5, 1000)}, a=1, b=2)
     with (
         refusing(403, "AccessDeniedException", heard) as endpoint,
-        contextlib.closing(app_on(tmp_path, endpoint)) as app,
+        batch_at(endpoint),
+        contextlib.closing(app_on(tmp_path)) as app,
     ):
         rounds_of(app, client).dispatch([task_id])
     assert heard[0]["containerOverrides"]["resourceRequirements"] == [
@@ -158,7 +166,7 @@ def test_a_job_asks_for_what_its_task_may_have(client: Client, tmp_path: Path) -
 
 def test_a_queue_without_a_job_queue_is_refused(tmp_path: Path) -> None:
     with (
-        contextlib.closing(app_on(tmp_path, "", job_queue={"gpu_small": "lab"})) as app,
+        contextlib.closing(app_on(tmp_path, job_queue={"gpu_small": "lab"})) as app,
         pytest.raises(EngineError, match=r"queue cpu_standard has none; set aws_batch\.job_queue"),
     ):
         make_queue(app.settings, [QUEUE], bytes)
@@ -178,7 +186,8 @@ def test_what_batch_refuses_about_some_jobs_is_told_at_once_and_stops_no_other(
 
     with (
         refusing(400, "ClientException", heard, only=is_large) as endpoint,
-        contextlib.closing(app_on(tmp_path, endpoint)) as app,
+        batch_at(endpoint),
+        contextlib.closing(app_on(tmp_path)) as app,
     ):
         rounds_of(app, client).dispatch()
     waits = [str(client.service.status(task_id).task.waits_for) for task_id in task_ids]
@@ -195,7 +204,8 @@ def test_what_is_left_when_batch_stops_taking_jobs_says_why_at_once(client: Clie
     heard: list[dict[str, Any]] = []
     with (
         refusing(403, "ExpiredTokenException", heard, only=lambda _: len(heard) > 2) as endpoint,
-        contextlib.closing(app_on(tmp_path, endpoint)) as app,
+        batch_at(endpoint),
+        contextlib.closing(app_on(tmp_path)) as app,
     ):
         rounds_of(app, client).dispatch()
     waits = [str(client.service.status(task_id).task.waits_for) for task_id in task_ids]
@@ -229,10 +239,10 @@ def test_jobs_that_an_administrator_cancels_are_replaced_and_after_a_few_the_tas
 
 
 def test_a_job_that_comes_by_the_door_has_a_token_for_its_task(
-    client: Client, tmp_path: Path, batch: Any, moto: MotoServer
+    client: Client, tmp_path: Path, batch: Any
 ) -> None:
     task_id = client.submit("add", a=1, b=2)
-    with contextlib.closing(app_on(tmp_path, moto.url, server="https://lab.example")) as app:
+    with contextlib.closing(app_on(tmp_path, server="https://lab.example")) as app:
         rounds_of(app, client).dispatch([task_id])
     (job,) = jobs_of(batch, task_id)
     assert job["container"]["command"][-2:] == ["--server", "https://lab.example"]
@@ -245,7 +255,7 @@ def test_a_job_that_comes_by_the_door_has_a_token_for_its_task(
 
 def test_a_server_without_a_scheme_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"aws_batch\.server"):
-        app_on(tmp_path, "", server="lab.example").start()
+        app_on(tmp_path, server="lab.example").start()
 
 
 @contextlib.contextmanager

@@ -58,8 +58,8 @@ def lab(
 ) -> Iterator[Local]:
     (tmp_path / "lab.py").write_text(LAB)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BACKBURNER_DRAMATIQ__URL", redis_server.url)
-    monkeypatch.setenv("BACKBURNER_DRAMATIQ__NAMESPACE", f"test_{tmp_path.name}")
+    monkeypatch.setenv("BACKBURNER_BROKER__URL", redis_server.url)
+    monkeypatch.setenv("BACKBURNER_BROKER__NAMESPACE", f"test_{tmp_path.name}")
     with running(load(parse("lab.py"))) as local:
         yield local
 

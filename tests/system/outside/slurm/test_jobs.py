@@ -13,7 +13,7 @@ import pytest
 
 from backburner.core.lifecycle import State
 from backburner.core.task import Resources
-from backburner.engines.external.dispatcher import PartialSubmit
+from backburner.engines.external import PartialSubmit
 from backburner.engines.slurm import make_queue
 from backburner.errors import ConfigError, EngineError
 from backburner.settings import Settings, SlurmSettings

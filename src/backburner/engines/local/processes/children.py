@@ -388,8 +388,7 @@ class Zygotes:
         self._clock = clock
         self._deadline = deadline
         # A text in a message is JSON within JSON, where a character may take six bytes.
-        limits = settings.limits
-        self._largest_message = _SMALL_PARTS + 6 * max(limits.max_result_bytes, MAX_CHECKPOINT_BYTES)
+        self._largest_message = _SMALL_PARTS + 6 * MAX_CHECKPOINT_BYTES
         self._forking: dict[Origin, ZygoteProcess] = {}
         self.retired: list[ZygoteProcess] = []
 

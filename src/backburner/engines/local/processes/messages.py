@@ -213,17 +213,7 @@ class HasArtifact(_FromRunner, frozen=True):
 
     @property
     def artifact(self) -> Artifact:
-        return Artifact(
-            artifact_id=self.artifact_id,
-            task_id=self.task_id,
-            attempt=self.attempt,
-            name=self.name,
-            kind=self.kind,
-            size_bytes=self.size_bytes,
-            sha256=self.sha256,
-            path=self.path,
-            created_at=self.created_at,
-        )
+        return Artifact(**{name: getattr(self, name) for name in Artifact.__struct_fields__})
 
 
 RunnerMessage = Done | MadeProgress | Asks | HasCheckpoint | HasArtifact

@@ -1,27 +1,37 @@
-"""The runner process: executes tools one after another and captures their output."""
+"""The runner process: executes tools in turn, captures their output, and reports to its supervisor.
+
+`SupervisorLink` is its connection, with a channel for each attempt.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
+import json
 import logging
+import math
 import os
+import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import copy_context
 from typing import Any, TextIO
 
 from msgspec import convert
 
+from ....core import json_text
 from ....core.logs import OPERATOR_STREAM
 from ....core.task import TaskError
-from ....errors import UnknownTool
+from ....errors import ArtifactStorageError, InvalidJson, InvalidRequest, TaskCancelled, UnknownTool
 from ....observability import tracing
 from ....tools.execution import Assignment, Execution
 from ....tools.spec import Registry
-from .link import AttemptChannel, SupervisorLink
-from .messages import MessageReader
+from . import linux
+from .messages import LONGEST_LINE, LONGEST_RECORD, MAX_NUMBER, RECORD, MessageReader, encode
 from .runner_state import RunnerState
 
 _libc = ctypes.CDLL(None)
@@ -177,3 +187,188 @@ def _is_console(handler: Any) -> bool:
 
 def _open_lines(fd: int) -> TextIO:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+_PROGRESS_EVERY_S = 0.1
+_LONGEST_TEXT = 4_000
+_LARGEST_CONTEXT = 64_000
+
+
+class SupervisorLink:
+    """Sends messages of attempts, and receives the supervisor's. Unusable in a process that a tool forks."""
+
+    def __init__(self, work: socket.socket, steer: socket.socket) -> None:
+        self._work = work
+        self._steer = steer
+        self._send_all = work.sendall  # tools may patch the class
+        self._output = os.dup(1)  # the tool may close its own
+        self._sending = threading.Lock()
+        self._logging = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._replies: dict[int, Any] = {}
+        self._replied = threading.Condition()
+        self._current: AttemptChannel | None = None
+        self._cancelled: dict[str, Any] | None = None  # the attempt, which may not have begun yet
+        self._has_progress = threading.Event()
+        self._forked = False
+        os.register_at_fork(after_in_child=self._close_in_child)
+
+    def _close_in_child(self) -> None:
+        """Close the sockets in a child of the tool: it must not send or receive for the task."""
+        self._forked = True
+        self._work.close()
+        self._steer.close()
+        # Another thread may have held these at the moment of the fork.
+        self._sending, self._logging = threading.Lock(), threading.Lock()
+
+    def channel(self, task_id: str, attempt: int) -> AttemptChannel:
+        """Return the channel of the attempt that begins now."""
+        self._current = AttemptChannel(self, task_id, attempt)
+        return self._current
+
+    def log(self, level: str, message: str, stream: str = "log") -> None:
+        """Write a record to the standard output, so that records and printed lines stay in order."""
+        message = str(message)
+        record = {"ts": time.time_ns() // 1_000_000, "level": str(level), "message": message}
+        if stream != "log":
+            record["stream"] = stream
+        data = memoryview(RECORD + json.dumps(record).encode() + b"\n")
+        # A longer one would not be recognized.
+        if len(data) > LONGEST_RECORD and stream in ("log", OPERATOR_STREAM):
+            for start in range(0, len(message), LONGEST_LINE):
+                self.log(level, message[start : start + LONGEST_LINE], stream)
+            return
+        with self._logging:
+            while data:
+                data = data[os.write(self._output, data) :]
+
+    def send(self, kind: str, body: dict[str, Any]) -> None:
+        with self._sending:
+            self._send_all(encode(kind, body))
+
+    def request(self, channel: AttemptChannel, kind: str, body: dict[str, Any]) -> Any:
+        """Send a message and wait for the reply. Raises ArtifactStorageError for an artifact."""
+        if self._forked:
+            reason = (
+                "this is another process than the one that was given the task; only that one can send this"
+            )
+            raise InvalidRequest(reason=reason)
+        number = next(self._numbers)
+        with self._sending:
+            channel.check_not_over()
+            self._send_all(encode(kind, {**body, "number": number}))
+        with self._replied:
+            while number not in self._replies:
+                if kind == "ask" and channel.name == self._cancelled:
+                    raise TaskCancelled
+                self._replied.wait()
+            reply = self._replies.pop(number)
+        if "refused" in reply:
+            raise ArtifactStorageError(**reply["refused"])
+        return reply.get("value")
+
+    def finish(self, channel: AttemptChannel, body: dict[str, Any]) -> None:
+        """Send the last progress and the outcome. Nothing of this attempt is sent afterwards."""
+        with self._sending:
+            self._send_progress()
+            channel.over = True
+            self._send_all(encode("done", body))
+
+    def notify_progress(self) -> None:
+        if not self._has_progress.is_set():
+            self._has_progress.set()
+
+    def _send_progress(self) -> None:
+        """Call this under the lock: progress must not follow the outcome of its attempt."""
+        body = self._current.take_progress() if self._current is not None else None
+        if body is not None:
+            self._send_all(encode("progress", body))
+
+    def listen(self, execution: Execution) -> None:
+        """Receive messages of the supervisor, and send progress, each on a thread of its own."""
+        threading.Thread(
+            target=self._receive, args=(execution,), name="backburner-steer", daemon=True
+        ).start()
+        threading.Thread(target=self._pace_progress, name="backburner-progress", daemon=True).start()
+
+    def _receive(self, execution: Execution) -> None:
+        for kind, body in MessageReader(self._steer).each():
+            if kind == "cancel":
+                execution.cancel(body["task_id"], body["attempt"])
+                with self._replied:
+                    self._cancelled = body
+                    self._replied.notify_all()
+            elif kind == "reply":
+                with self._replied:
+                    self._replies[body["number"]] = body
+                    self._replied.notify_all()
+        # The supervisor has ended, or has released this process.
+        execution.wait_for_end()
+        linux.kill_group(os.getpgid(0), signal.SIGKILL)
+
+    def _pace_progress(self) -> None:
+        while self._has_progress.wait():
+            self._has_progress.clear()
+            with self._sending:
+                self._send_progress()
+            time.sleep(_PROGRESS_EVERY_S)
+
+
+class AttemptChannel:
+    """Channel of one attempt to the supervisor; every message names the attempt."""
+
+    def __init__(self, link: SupervisorLink, task_id: str, attempt: int) -> None:
+        self._link = link
+        self.name = {"task_id": task_id, "attempt": attempt}
+        self._latest: dict[str, Any] | None = None
+        self.over = False
+
+    def log(self, level: str, message: str, stream: str = "log") -> None:
+        if not self.over:
+            self._link.log(level, message, stream)
+
+    def request(self, kind: str, body: dict[str, Any]) -> Any:
+        return self._link.request(self, kind, {**body, **self.name})
+
+    def progress(self, body: dict[str, Any]) -> None:
+        self._latest = body
+        self._link.notify_progress()
+
+    def finish(self, outcome: dict[str, Any]) -> None:
+        self._link.finish(self, {**outcome, **self.name})
+
+    def take_progress(self) -> dict[str, Any] | None:
+        """Return the latest unsent progress, as a store accepts it."""
+        body, self._latest = self._latest, None
+        return None if body is None or self.over else {**_storable(body), **self.name}
+
+    def check_not_over(self) -> None:
+        """Raise InvalidRequest when the attempt is over: a thread may outlive its task."""
+        if self.over:
+            raise InvalidRequest(reason=f"task {self.name['task_id']} is over")
+
+
+def _storable(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return progress that a store accepts; values that JSON cannot hold are dropped."""
+    kept = dict(progress)
+    for key in ("percent", "step", "step_total"):
+        kept[key] = _number(kept[key])
+    for key in ("phase", "message"):
+        if kept[key] is not None:
+            kept[key] = json_text.storable(str(kept[key])[:_LONGEST_TEXT])
+    try:
+        text = json_text.encode(kept["context"])
+        kept["context"] = json_text.decode(text) if len(text) <= _LARGEST_CONTEXT else {}
+    except (InvalidJson, RuntimeError):  # or the tool changes it at this very moment
+        kept["context"] = {}
+    return kept
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER:
+        return int(value)
+    return number if math.isfinite(number) else None

@@ -32,7 +32,6 @@ from ....core.reports import (
 from ....core.task import Action, Artifact, LogLine, Progress, TaskError
 from ....observability.logging import about
 from ....observability.tracing import AttemptSpan, Traced, begin
-from ....settings import LimitSettings
 from ....store.protocol import Lease
 from ....tools.execution import Assignment, choose_cpus
 from ..processes import linux
@@ -236,15 +235,12 @@ class LeasedAttempt:
         self.span = begin(Traced.of(self.lease.task))
         self._changes.append(Started(pid=runner_pid, timeout_at=self.timeout_at, at=wall_now))
 
-    def assignment(
-        self, tasks_folder: Path, limits: LimitSettings, worker_number: int, *, last: bool
-    ) -> Assignment:
+    def assignment(self, tasks_folder: Path, worker_number: int, *, last: bool) -> Assignment:
         """Return the message for its runner; `last` when the runner gets no other task."""
         resources = self.lease.task.resources
         return Assignment.of(
             self.lease,
             tasks_folder,
-            limits,
             timeout_at=self.timeout_at,
             resources=resources,
             cpus=choose_cpus(resources.cpu, worker_number),

@@ -7,8 +7,7 @@ from itertools import islice
 
 from ....store.protocol import ANYTHING, BatchResult, ClaimRequest
 from .attempt import LeasedAttempt, TaskLog
-from .batch import Shared
-from .work_source import WorkSource
+from .batch import Shared, WorkSource
 from .workers import Workers, WorkerSlot
 
 #: How long tasks that were leased ahead wait behind a running one before they are handed back.

@@ -58,7 +58,6 @@ class Dispatch:
         self._artifacts = ArtifactCopies(
             open_artifacts(settings.artifacts, shared.tasks_folder), shared.tasks_folder, shared.selector
         )
-        self._limits = settings.limits
         self._cancel_grace_ms = int(settings.supervisor.cancel_grace_s * 1000)
         self._ask_grace_ms = int(ASK_GRACE_S * 1000)
         self.idle_since = shared.clock.steady_ms()
@@ -97,7 +96,7 @@ class Dispatch:
         if attempt.deadline is not None:
             self._workers.kill_at(worker, attempt.deadline + self._cancel_grace_ms)
         last = attempt.retires_runner or self._workers.is_last_task_of(runner)
-        assignment = attempt.assignment(self._tasks_folder, self._limits, worker.number, last=last)
+        assignment = attempt.assignment(self._tasks_folder, worker.number, last=last)
         if not runner.send("run", assignment):
             runner.kill()  # it has ended; its exit follows
         self._timers.set("check", attempt.check_again_at(now))

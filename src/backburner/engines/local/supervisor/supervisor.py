@@ -20,13 +20,12 @@ from ....store.protocol import Watch, WorkerStore
 from ..isolation import Isolation
 from ..lock import RETIRE
 from ..processes.messages import LeaseDeadline
+from ..submission import SubmitServer
 from .background import BackgroundWork, FolderRemoval, Watchdog
-from .batch import SHARE_COMMIT_MS, BatchWriter, Shared, Timers
+from .batch import SHARE_COMMIT_MS, BatchWriter, Shared, Timers, WorkSource
 from .claims import Claims, Pace
 from .dispatch import Dispatch
 from .leases import Leases
-from .submit_server import SubmitServer
-from .work_source import WorkSource
 from .workers import Workers
 
 #: How often a retired supervisor checks whether its successor has started.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("backburner.supervisor")
 
 #: How many idle runners of a queue stay for its next tasks.
+#: Paused tasks of a supervisor: each keeps its process. Further ones keep their workers too.
+MOST_PAUSED = 32
 _KEPT_WARM = max(4, os.cpu_count() or 1)
 
 #: How often to check whether a runner gets ready in time.
@@ -150,7 +152,7 @@ class Workers:
         self._isolation = isolation
         self._by_runner: dict[str, WorkerSlot] = {}
         # The next task of the worker would run as the same user.
-        self._most_paused = 0 if settings.isolation.users else settings.supervisor.max_parked
+        self._most_paused = 0 if settings.isolation.users else MOST_PAUSED
         self._paused: list[WorkerSlot] = []
         self._zygotes = Zygotes(settings, shared.supervisor_id, clock, shared.deadline, shared.data_dir)
         self._spawns = settings.isolation.runners == "spawn"

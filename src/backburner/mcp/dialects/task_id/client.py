@@ -22,7 +22,7 @@ from ...connection import Link
 from ...results import text_block, value_result
 from ...updates import Update
 from ..client import ClientDialect, Subscription
-from .wire import FAILED, NAME, TASK_ID_KEY, TASKS_KEY, naming_task, result_prompt, state_dir_in
+from .wire import FAILED, NAME, STATE_FILE, TASK_ID_KEY, TASKS_KEY, naming_task, result_prompt, state_dir_in
 
 
 class TaskIdClient(ClientDialect):
@@ -292,7 +292,7 @@ class AsyncTask:
     task_id_key: str = TASK_ID_KEY
     result_source: str = "ui_prompts"
     ui_prompt_file: str = "ui-prompts.jsonl"
-    state_file: str = "mcp_tasks.v1.json"
+    state_file: str = STATE_FILE
     #: Prefix of the id, from older servers.
     request_id_prefix: str = "mcp-task:"
     call_meta: Mapping[str, Any] = field(default_factory=dict)
@@ -316,7 +316,7 @@ class AsyncTask:
             state_dir=Path(folder).expanduser(),
             task_id_key=told.get("taskIdKey", TASK_ID_KEY),
             ui_prompt_file=told.get("uiPromptFile", "ui-prompts.jsonl"),
-            state_file=told.get("stateFile", "mcp_tasks.v1.json"),
+            state_file=told.get("stateFile", STATE_FILE),
             request_id_prefix=told.get("requestIdPrefix", "mcp-task:"),
             call_meta={key: value for key, value in call_meta.items() if key != "asyncTask"},
         )

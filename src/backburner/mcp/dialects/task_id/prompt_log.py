@@ -22,7 +22,7 @@ from ....errors import StateDirRefused, TaskNotFound
 from ....settings import Settings
 from ....store.protocol import Store
 from ...results import result_uri
-from .wire import FINISHED, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
+from .wire import FINISHED, STATE_FILE, STATUS, TASKS_KEY, UNFINISHED, Entry, is_line_of, result_line
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,10 @@ class PromptLog:
     Safe for concurrent threads and processes; stores may share the folder.
     """
 
-    def __init__(
-        self, store: Store, folder: Path, prompt_file: str, state_file: str, *, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, store: Store, folder: Path, prompt_file: str, *, clock: Clock | None = None) -> None:
         self.log_path = folder / prompt_file
-        self.state_path = folder / state_file
-        self._lock_path = folder / f".{state_file}.lock"
+        self.state_path = folder / STATE_FILE
+        self._lock_path = folder / f".{STATE_FILE}.lock"
         self._store = store
         self._clock = clock or SystemClock()
         self._nothing_in: tuple[int, int] | None = None
@@ -315,7 +313,7 @@ class PromptLogs:
         """The own log is in `state_dir`, or else in the data folder."""
         names = settings.task_id
         self._store = store
-        self._names = (names.ui_prompt_file, names.state_file)
+        self._prompt_file = names.ui_prompt_file
         self._own_folder = Path(names.state_dir) if names.state_dir else data_dir
         self._roots = [Path(root).expanduser().resolve() for root in names.state_roots]
         self._list_path = self._own_folder / _LIST_FILE
@@ -323,7 +321,7 @@ class PromptLogs:
         self.own = self._log_in(self._own_folder)
 
     def _log_in(self, folder: Path) -> PromptLog:
-        return PromptLog(self._store, folder, *self._names)
+        return PromptLog(self._store, folder, self._prompt_file)
 
     def enter(
         self, named: Any, external_id: str, owner: str, tool_name: str, *, anywhere: bool = False
@@ -385,7 +383,7 @@ class PromptLogs:
         try:
             if folder.resolve() != folder:
                 return "it leads to another place than when it was named"
-            if any((folder / name).is_symlink() for name in self._names):
+            if any((folder / name).is_symlink() for name in (self._prompt_file, STATE_FILE)):
                 return "a file in it is a link to another place"
         except (OSError, RuntimeError) as error:
             return str(error)[:_LONGEST_SHOWN]

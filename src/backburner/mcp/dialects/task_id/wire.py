@@ -22,6 +22,7 @@ _ASYNC_TASK, _TASK_ID_KEY_KEY = "asyncTask", "taskIdKey"
 STATE_DIR_KEYS = ("chatos", "uiApp", "stateDir")
 #: Key of the entries in the task file.
 TASKS_KEY = "mcpTasks"
+STATE_FILE = "mcp_tasks.v1.json"
 
 STATUS: Mapping[State, str] = MappingProxyType(
     {

@@ -34,11 +34,11 @@ class TaskToolSchema:
     outputs: Schema
     read_only: bool = True
 
-    def listed(self, name: str, prefix: str) -> dict[str, Any]:
-        """Return the tool as listed, with the prefix before all tool names."""
+    def listed(self, name: str) -> dict[str, Any]:
+        """Return the tool as listed."""
         return {
-            "name": prefix + name,
-            "description": self.description.replace("{prefix}", prefix),
+            "name": name,
+            "description": self.description,
             "inputSchema": self.inputs,
             "outputSchema": self.outputs,
             "annotations": {"readOnlyHint": self.read_only, "openWorldHint": False},
@@ -172,7 +172,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _words("""
         Start a slow tool as a background task and get control back at once; or several, with
         tasks. Use it when a tool may take longer than you want to wait, or to run several at the
-        same time. Gives the task_id; keep it, then call {prefix}wait_for_task. With the same
+        same time. Gives the task_id; keep it, then call wait_for_task. With the same
         idempotency_key and inputs you get the same task, so that a repeated call does no harm.
         If the queue is full, wait as long as the error says and submit again.
         """),
@@ -206,9 +206,9 @@ SCHEMAS: dict[str, TaskToolSchema] = {
     wire.GET_TASK_STATUS: TaskToolSchema(
         _words("""
         See how a task is doing, without waiting: its state, progress and expected time left. To
-        wait for the end call {prefix}wait_for_task instead of calling this again and again.
+        wait for the end call wait_for_task instead of calling this again and again.
         When the state is succeeded, failed, cancelled or timed_out it is over: call
-        {prefix}get_task_result.
+        get_task_result.
         """),
         _inputs(["task_id"], task_id=TASK_ID),
         _STATUS,
@@ -251,7 +251,7 @@ SCHEMAS: dict[str, TaskToolSchema] = {
         _words("""
         Get what a finished task has produced: its result, its files (artifacts, with links), or
         its error. It stays available until the task expires, so you may ask again. If the task
-        is not finished you are told when to come back; {prefix}wait_for_task waits for you. Of a
+        is not finished you are told when to come back; wait_for_task waits for you. Of a
         long result you get the beginning, the end and the shape: read parts of it by path, or
         by offset and length.
         """),
@@ -370,9 +370,9 @@ SCHEMAS: dict[str, TaskToolSchema] = {
     ),
     wire.ANSWER_TASK: TaskToolSchema(
         _words("""
-        Answer a question of a task that is input_required; {prefix}get_task_status shows its
+        Answer a question of a task that is input_required; get_task_status shows its
         questions, each with its key and the schema of its answer. Ask the user what you do not
-        know yourself. Then call {prefix}wait_for_task.
+        know yourself. Then call wait_for_task.
         """),
         _inputs(
             ["task_id"],

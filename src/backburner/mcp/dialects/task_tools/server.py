@@ -37,10 +37,8 @@ class TaskTools(ServerDialect):
     def __init__(self, access: TaskAccess) -> None:
         self._access = access
         self._waiting = WaitHandler(access)
-        settings = access.settings.mcp
-        self._prefix = settings.task_tools_prefix
-        if settings.task_tools:
-            access.read_tool = self._prefix + wire.GET_TASK_RESULT
+        if access.settings.mcp.task_tools:
+            access.read_tool = wire.GET_TASK_RESULT
         self._handlers: Mapping[str, Handler] = {
             wire.SUBMIT_TASK: self.submit_task,
             wire.GET_TASK_STATUS: self.get_task_status,
@@ -55,14 +53,14 @@ class TaskTools(ServerDialect):
     def added_tools(self) -> Mapping[str, AddedTool]:
         if not self._access.settings.mcp.task_tools:
             return {}
-        return {self._prefix + name: self._own_tool(name, self._prefix) for name in SCHEMAS}
+        return {name: self._own_tool(name) for name in SCHEMAS}
 
-    def _own_tool(self, name: str, prefix: str) -> AddedTool:
-        listed = SCHEMAS[name].listed(name, prefix)
+    def _own_tool(self, name: str) -> AddedTool:
+        listed = SCHEMAS[name].listed(name)
         answer = partial(self._call, name, listed)
         if name == wire.ANSWER_TASK:
-            return AddedTool(prefix + name, listed, answer, offered=self._somebody_asks_anyone)
-        return AddedTool(prefix + name, listed, answer, offered=self._are_needed)
+            return AddedTool(name, listed, answer, offered=self._somebody_asks_anyone)
+        return AddedTool(name, listed, answer, offered=self._are_needed)
 
     def _are_needed(self) -> bool:
         """Return False if the host names every task itself, since it then gets the results."""
@@ -109,7 +107,7 @@ class TaskTools(ServerDialect):
             "poll_after_ms": status.advised_poll_ms,
             **wire.estimated(status.estimate),
         }
-        then = f"For its result, call {self._prefix}{wire.WAIT_FOR_TASK} with this task_id."
+        then = f"For its result, call {wire.WAIT_FOR_TASK} with this task_id."
         return Answer(body, [text_block(f"{task.tool_name} is {task.state} as task {task.task_id}. {then}")])
 
     async def _submit(self, asked: Mapping[str, Any]) -> TaskStatus:
@@ -148,13 +146,13 @@ class TaskTools(ServerDialect):
             if "error" in one
         ]
         if taken:
-            then = f"For their results, call {self._prefix}{wire.WAIT_FOR_TASK} with these as task_ids:"
+            then = f"For their results, call {wire.WAIT_FOR_TASK} with these as task_ids:"
             words.append(f"{len(taken)} tasks were submitted. {then} {json.dumps(taken)}")
         return Answer({"tasks": outcomes}, [text_block("\n".join(words))], is_error=not taken)
 
     async def _submit_one_of_many(self, asked: dict[str, Any]) -> dict[str, Any]:
         try:
-            _check(_schema_check(), self._prefix + wire.SUBMIT_TASK, asked)
+            _check(_schema_check(), wire.SUBMIT_TASK, asked)
             task = (await self._submit(asked)).task
         except BackburnerError as error:
             return {"error": {"code": error.code, "message": str(error)}}

@@ -221,7 +221,7 @@ class WaitHandler:
         if status.task.finished:
             return await self._ended(status)
         line = compact_status(status)
-        again = f"Call {self._tool(WAIT_FOR_TASK)} again with task_id {task_id}."
+        again = f"Call {WAIT_FOR_TASK} again with task_id {task_id}."
         words = [f"{status.task.tool_name} is not finished: {line['status']}.", *self._how_to_answer(status)]
         return Answer(line, [text_block(" ".join([*words, again]))])
 
@@ -271,16 +271,13 @@ class WaitHandler:
     def _how_to_answer(self, status: TaskStatus) -> list[str]:
         if not status.questions or self._access.app.tools.asks(status.task.tool_name) != "anyone":
             return []
-        return [f"It waits for your answer: call {self._tool(ANSWER_TASK)}."]
+        return [f"It waits for your answer: call {ANSWER_TASK}."]
 
     def _what_next(self, tasks: int, unfinished: int, more: bool, cursor: str) -> str:
         if not unfinished and not more:
             return f"All {tasks} tasks are finished."
         what = "There are more results." if more else f"{unfinished} of {tasks} tasks are not finished."
-        return f"{what} Call {self._tool(WAIT_FOR_TASK)} again with the same task_ids and cursor {cursor}"
-
-    def _tool(self, name: str) -> str:
-        return self._access.settings.mcp.task_tools_prefix + name
+        return f"{what} Call {WAIT_FOR_TASK} again with the same task_ids and cursor {cursor}"
 
 
 def _bytes(value: Any) -> int:

@@ -151,7 +151,7 @@ class TwoStage(ServerDialect):
         text = f"{task.tool_name} goes on in the background as task {task.task_id}{left}."
         if status.joined:
             text += f" {joined_notice(task.task_id)}"
-        wait = f"{mcp.task_tools_prefix}{WAIT_FOR_TASK} with this task_id"
+        wait = f"{WAIT_FOR_TASK} with this task_id"
         if self._on_a_card(call):
             text += " Its user sees it on a card here, and can answer its questions and cancel it there."
             if mcp.card_tells != "nothing":
@@ -161,7 +161,7 @@ class TwoStage(ServerDialect):
             asked = "; ".join(str(one.params.get("message") or one.method) for one in status.questions)
             text += f" It waits for an answer to: {asked}"
             if mcp.task_tools:
-                text += f" Call {mcp.task_tools_prefix}{ANSWER_TASK} to give it."
+                text += f" Call {ANSWER_TASK} to give it."
         return f"{text} For its result, call {wait}." if mcp.task_tools else text
 
     async def on_notification(self, ctx: RequestContext) -> None:
@@ -211,9 +211,8 @@ class JobNotifications:
         the connection's outbox, so nothing blocks.
         """
         self._access.chat.notify_when_done(status.task)
-        ctx, settings = call.ctx, self._access.settings
-        everybody = call.spec.answer_in(settings) == "handle" or settings.mcp.announce_jobs == "all"
-        if not (everybody or takes_results(ctx)):
+        ctx = call.ctx
+        if call.spec.answer_in(self._access.settings) != "handle" and not takes_results(ctx):
             return
         if is_modern(ctx) and ctx.request is not None:
             return  # HTTP without sessions has no stream for it

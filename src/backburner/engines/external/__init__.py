@@ -1,1 +1,0 @@
-"""Engines whose workers run elsewhere: Celery, Dramatiq, Slurm and AWS Batch."""
