@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-READER = {"pydantic", "pydantic_settings"}
+READER = {"pydantic"}
 HEAVY = {"mcp", "starlette", "uvicorn", "psycopg", "sqlite3", "jsonschema", "asyncio"} | READER
 
 
