@@ -87,7 +87,7 @@ _CLIENT_PARTS = (
 )
 _FASTMCP_PARTS = (
     _Part("fastmcp", "FastMCP", "_mcp_server", "tasks on a FastMCP server"),
-    _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio with Content-Length headers"),
+    _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio"),
     _Part(_PROVIDER, "FastMCPProviderTool", "_server", "finding out whether a tool is async"),
     _Part(_PROVIDER, "FastMCPProviderTool", "_original_name", "finding out whether a tool is async"),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -172,6 +171,8 @@ def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
         if must_exist:
             raise ConfigError(setting="config", reason=f"there is no file {path}")
         return {}
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
