@@ -52,7 +52,7 @@ PAGES = (
     ROOT / "README.md",
 )
 KEPT = ROOT / "benchmarks" / "results"
-_KEPT_AS = ("before", "after", "agents", "held", "engines")
+_KEPT_AS = ("before", "after", "agents", "held", "engines", "start")
 BEGIN, END = "<!-- {} -->\n", "<!-- /{} -->"
 
 
@@ -118,7 +118,7 @@ def change_table(before: Results, after: Results) -> Table:
     """Targets with what was reached before and what is now."""
     table = Table("measure", "of", "beside", "before", "now", "reach", "", box=box.MARKDOWN)
     for target in TARGETS:
-        if target.ours == targets.AGENTS or target.ours in targets.ENGINES:  # they have pages of their own
+        if target.ours in (targets.AGENTS, targets.START, *targets.ENGINES):  # they have pages of their own
             continue
         then, now = target.found(before.figures), target.found(after.figures)
         verdict = "" if now is None else target.verdict(now)
@@ -145,7 +145,7 @@ def filled_in(text: str) -> str:
     from .agents.tables import calls_table, sums_table
     from .engines import costs_table
 
-    before, after, agents, held, engines = (Results.load(KEPT / f"{name}.json") for name in _KEPT_AS)
+    before, after, agents, held, engines, start = (Results.load(KEPT / f"{name}.json") for name in _KEPT_AS)
     tables = {
         "before": figures_table(before, box.MARKDOWN),
         "after": figures_table(after, box.MARKDOWN),
@@ -157,6 +157,7 @@ def filled_in(text: str) -> str:
         "engines": figures_table(engines, box.MARKDOWN),
         "costs": costs_table(engines),
         "held": _one_by_one(held.figures.get(targets.HELD, {})),
+        "start": _one_by_one(start.figures.get(targets.START, {})),
     }
     for name, table in tables.items():
         begin, end = BEGIN.format(name), END.format(name)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import hashlib
 import inspect
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -30,7 +31,6 @@ from .tools.targets import APPS, FOR_RUNNER, LOADING, refuse_to_serve_while_load
 
 if TYPE_CHECKING:
     from .engines.local.processes.launches import OwnLaunch
-    from .mcp.framing import Framing
     from .service.operator import OperatorService
     from .tools.targets import LostGlobal
 
@@ -184,15 +184,15 @@ class Backburner:
 
         return new_server(self) if self.server is None else self.server
 
-    def run(self, *, framing: Framing = "newline") -> None:
+    def run(self) -> None:
         """Serve MCP over stdio until the client goes. Its tasks go on without it.
 
-        With `framing="lsp"` each message has a `Content-Length` header. Raises ConfigError.
+        Messages are lines, or have `Content-Length` headers if those of the client do. Raises ConfigError.
         """
-        from .mcp.transport.run import run_stdio
-
         refuse_to_serve_while_loading()
-        run_stdio(self, framing)
+        with _without_collection():
+            from .mcp.transport.run import run_stdio
+        run_stdio(self)
 
     def http_app(self, **options: Any) -> Any:
         """An ASGI app with MCP at `/mcp`; it can be mounted in another. Options: see `mcp.serving.http`."""
@@ -302,6 +302,22 @@ class Backburner:
         parts.pop("operator", None)
 
 
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Import without garbage collection, and exempt what was imported from it.
+
+    It would go through the SDK's thousands of classes several times before the first request is answered.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
 def data_dir(settings: Settings, store_url: str) -> Path:
     """`data_dir`, or else a folder that belongs to the store: beside a file, or in the user's state."""
     if settings.data_dir:
@@ -318,10 +334,10 @@ def work_waits(settings: Settings) -> bool:
 
     Raises ConfigError and StoreError.
     """
-    from .engines.local.supervisor.batch import work_is_left
-
     if not store_is_there(settings.store):
         return False
+    from .engines.local.supervisor.batch import work_is_left
+
     with contextlib.closing(open_store(settings.store, synchronous=settings.sqlite.synchronous)) as store:
         return work_is_left(store, settings, held=True)
 

@@ -32,9 +32,6 @@ class Framing(Enum):
     lsp = "lsp"
 
 
-StdioFraming = Annotated[
-    Framing, typer.Option(help="Message framing over stdio: newlines, or Content-Length as in LSP")
-]
 Target = Annotated[
     str | None,
     typer.Argument(
@@ -59,22 +56,21 @@ def serve(
     where: Where,
     target: Target = None,
     http: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP, not stdio")] = None,
-    framing: StdioFraming = Framing.newline,
     allow_anonymous: Annotated[
         bool, typer.Option("--allow-anonymous", help="Accept other hosts although there are no tokens")
     ] = False,
     log_level: Annotated[str, typer.Option(help="The log level of the HTTP server")] = "info",
 ) -> None:
     """Serve an app over stdio, or over HTTP with --http. Its tasks continue after it exits."""
-    from ..mcp.transport.run import run_http, run_stdio, split_address
-
     target = target or load_settings(where).target
     if not target:
         raise typer.BadParameter("name the app: backburner serve lab.py (or set BACKBURNER_TARGET)")
     bb = load_app(where, target)
     if http is None:
-        run_stdio(bb, framing.value)
+        bb.run()
         return
+    from ..mcp.transport.run import run_http, split_address
+
     host, port = split_address(http)
     if allow_anonymous:
         bb.settings = bb.settings.with_group(dataclasses.replace(bb.settings.http, allow_anonymous=True))
@@ -100,7 +96,10 @@ def bridge(
             help="How long to hold a call before returning a handle, such as 50s (default: by host)"
         ),
     ] = None,
-    framing: StdioFraming = Framing.newline,
+    framing: Annotated[
+        Framing,
+        typer.Option(help="Message framing of the server's command: newlines, or Content-Length as in LSP"),
+    ] = Framing.newline,
     token: Annotated[
         str | None,
         typer.Option(help="The bearer token for a URL", envvar="BACKBURNER_TOKEN", show_envvar=True),

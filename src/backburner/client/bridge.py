@@ -18,7 +18,6 @@ import mcp_types as types
 from mcp.client.session import ClientRequestContext
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -29,6 +28,7 @@ from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.tasks_2026.wire import EXTENSION
 from ..mcp.dialects.two_stage import wire
+from ..mcp.framing import framed_stdio
 from ..mcp.open_calls import NEW, as_joined
 from ..mcp.requests import request_meta
 from ..mcp.updates import Update
@@ -107,7 +107,7 @@ class Bridge:
 
     async def run(self) -> None:
         """Connect to the server, then serve the host until it disconnects. Raises ConnectionLost."""
-        async with self.serving() as server, stdio_server() as (reads, writes):
+        async with self.serving() as server, framed_stdio() as (reads, writes):
             await server.run(reads, writes, server.create_initialization_options())
 
     @contextlib.asynccontextmanager

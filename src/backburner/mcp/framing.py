@@ -1,11 +1,11 @@
-"""Stdio framing: one message per line, or `Content-Length` headers as in LSP."""
+"""Stdio framing: one message per line, or `Content-Length` headers as in LSP; a server detects which."""
 
 from __future__ import annotations
 
 import codecs
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
@@ -86,18 +86,21 @@ _MOST_BYTES = 256 * 1024 * 1024
 _LONGEST_LINE = 8192
 _MOST_HEADERS = 32
 _CHUNK = 1 << 16
+#: Beginnings of the line before a message with headers; a message per line begins with `{`.
+_HEADERS = (b"content-length:", b"content-type:")
+_LONGEST_NAME = max(map(len, _HEADERS))
 
 
 @asynccontextmanager
-async def lsp_stdio() -> AsyncIterator[tuple[Any, Any]]:
-    """Open stdin and stdout with LSP framing, as `mcp.server.stdio.stdio_server` does with lines.
+async def framed_stdio() -> AsyncIterator[tuple[Any, Any]]:
+    """Open stdin and stdout as `mcp.server.stdio.stdio_server` does, in the client's framing.
 
     While open, what tools print goes to stderr.
     """
     with _taken(0, os.devnull, "rb") as source, _taken(1, None, "wb") as sink:
         # The SDK only iterates, writes and flushes.
         reader: Any = FramedReader(source)
-        writer: Any = FramedWriter(sink)
+        writer: Any = FramedWriter(sink, lambda: reader.has_headers)
         async with stdio_server(stdin=reader, stdout=writer) as streams:
             yield streams
 
@@ -119,11 +122,14 @@ def _taken(fd: int, instead: str | None, mode: Literal["rb", "wb"]) -> Iterator[
 
 
 class FramedReader:
-    """Iterates over the messages of a byte stream with `Content-Length` headers.
+    """Iterates over the messages of a byte stream: lines, and from the first header on messages with headers.
 
     Invalid input, and a message over `most_bytes`, yields a text that is no JSON, so that the SDK answers
     with a parse error; reading continues at the next header.
     """
+
+    #: True once a header was read: a host may try lines first, and then headers.
+    has_headers = False
 
     def __init__(self, source: BinaryIO, *, most_bytes: int = _MOST_BYTES) -> None:
         self._source = source
@@ -141,6 +147,13 @@ class FramedReader:
     def read(self) -> str | None:
         """Return the next message or an error text; None at the end. Blocks."""
         headers: deque[bytes] = deque(maxlen=_MOST_HEADERS)
+        if not self.has_headers:
+            while (line := self._source.readline()).isspace():
+                pass
+            if not line[:_LONGEST_NAME].lower().startswith(_HEADERS):
+                return line.decode("utf-8", errors="replace") or None
+            self.has_headers = True
+            headers.append(line)
         while line := self._source.readline(_LONGEST_LINE):
             if line.strip():
                 headers.append(line)
@@ -163,16 +176,17 @@ class FramedReader:
 
 
 class FramedWriter:
-    """Writes each text as one message with its `Content-Length`."""
+    """Writes each text as one message: a line, or with its `Content-Length`."""
 
-    def __init__(self, sink: BinaryIO) -> None:
+    def __init__(self, sink: BinaryIO, has_headers: Callable[[], bool]) -> None:
         self._sink = sink
+        self._has_headers = has_headers
 
     async def write(self, text: str) -> None:
         await anyio.to_thread.run_sync(self._write, text.removesuffix("\n").encode())
 
     def _write(self, body: bytes) -> None:
-        self._sink.write(framed(body))
+        self._sink.write(framed(body) if self._has_headers() else body + b"\n")
         self._sink.flush()
 
     async def flush(self) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
-from itsdangerous import BadData, URLSafeSerializer
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
@@ -198,6 +197,8 @@ class InputRounds:
         """Store the answers of a repeated call, and return its task. Raises MCPError."""
         params = ctx.params or {}
         state, given = params.get("requestState"), params.get("inputResponses")
+        from itsdangerous import BadData
+
         try:
             task_id, tool_name = self._signer().loads(state)
         except (BadData, TypeError, ValueError):
@@ -211,4 +212,6 @@ class InputRounds:
         return status
 
     def _signer(self) -> Any:
+        from itsdangerous import URLSafeSerializer
+
         return URLSafeSerializer(self._access.app.store.secret(), salt="backburner.held-call")

@@ -15,7 +15,6 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from itsdangerous import BadData, URLSafeSerializer
 from msgspec.structs import replace
 
 from ..core.files import safe_file_name
@@ -66,6 +65,8 @@ class ArtifactLinks:
     def __init__(
         self, store: Store, base_url: str, link_s: float, of_storage: StorageLink | None = None
     ) -> None:
+        from itsdangerous import URLSafeSerializer
+
         self._signer: Any = URLSafeSerializer(store.secret(), salt="backburner.artifact")
         self._link_s = link_s
         self._of_storage = of_storage
@@ -107,6 +108,8 @@ class ArtifactLinks:
 
     def check(self, artifact_id: str, token: str) -> None:
         """Raise ArtifactNotFound unless the token is valid for this artifact."""
+        from itsdangerous import BadData
+
         try:
             signed_id, until = self._signer.loads(token)
         except (BadData, TypeError, ValueError):

@@ -87,7 +87,7 @@ _CLIENT_PARTS = (
 )
 _FASTMCP_PARTS = (
     _Part("fastmcp", "FastMCP", "_mcp_server", "tasks on a FastMCP server"),
-    _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio with Content-Length headers"),
+    _Part("fastmcp", "FastMCP", "_lifespan_manager", "FastMCP over stdio"),
     _Part(_PROVIDER, "FastMCPProviderTool", "_server", "finding out whether a tool is async"),
     _Part(_PROVIDER, "FastMCPProviderTool", "_original_name", "finding out whether a tool is async"),
 )
@@ -141,11 +141,8 @@ def is_fastmcp(server: Any) -> bool:
     return module is not None and isinstance(server, module.FastMCP)
 
 
-def server_that_registers_extension() -> MCPServer[Any]:
-    """Return the MCPServer whose constructor calls an extension: it does not pass itself.
-
-    Raises ConfigError when none does.
-    """
+def server_that_registers_extension() -> MCPServer[Any] | None:
+    """Return the MCPServer whose constructor calls an extension: it does not pass itself."""
     from mcp.server.mcpserver import MCPServer
 
     frame = currentframe()
@@ -154,8 +151,7 @@ def server_that_registers_extension() -> MCPServer[Any]:
         if isinstance(server, MCPServer):
             return server
         frame = frame.f_back
-    reason = "pass Tasks(...) to MCPServer(extensions=[...]) or FastMCP.add_extension(...)"
-    raise ConfigError(setting="server", reason=reason)
+    return None
 
 
 def server_in_mcpserver(server: MCPServer[Any]) -> Server[Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import difflib
 import json
-import tomllib
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from msgspec import Struct
@@ -22,14 +20,6 @@ from pydantic import (
     PositiveInt,
     ValidationError,
     create_model,
-)
-from pydantic.fields import FieldInfo
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
 )
 
 from ..core.limits import ToolLimits
@@ -61,13 +51,8 @@ _NOT_SETTINGS = (
     "BACKBURNER_PYTHONPATH",
     "BACKBURNER_WORKER_SETTINGS",
 )
-#: The settings of groups that are tables with names of the user's own.
-_TABLES = {
-    "mcp": CLIENT_TABLES,
-    "limits": ("tools",),
-    "slurm": SLURM_TABLES,
-    "aws_batch": BATCH_TABLES,
-}
+#: Settings with names of the user's own: they come whole from the first place that has them.
+_TABLES = frozenset(("queues", "tools", *CLIENT_TABLES, *SLURM_TABLES, *BATCH_TABLES))
 #: What such names stand for, where that is a record.
 _ENTRIES = {"queues": Queue, "tools": ToolLimits}
 #: How alike two names are of which one is taken for the other.
@@ -95,12 +80,11 @@ def read(
     named = file or environment.get("BACKBURNER_CONFIG")
     path = Path(named or "backburner.toml")
     _refuse_misspelt(environment)
+    given = _store_from(path.parent, _from_file(path, must_exist=bool(named)))
+    given = _merged(given, _from_environment(environment))
+    given = _merged(given, _store_from(folder, _without_none(arguments)))
     try:
-        model = _Reader(
-            arguments=_store_from(folder, _without_none(arguments)),
-            environment=environment,
-            file=_store_from(path.parent, _from_file(path, must_exist=bool(named))),
-        )
+        model = _model_of(Settings, given).model_validate(given)
     except ValidationError as error:
         raise _refusal(error) from None
     values = model.model_dump(exclude_unset=True)
@@ -148,6 +132,8 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     for name in environment:
         if name.startswith(_PREFIX) and "__" not in name and name not in read:
             words = {known.removeprefix(_PREFIX): meant for known, meant in near.items()}
+            import difflib
+
             found = difflib.get_close_matches(name.removeprefix(_PREFIX), words, 1, cutoff=_CLOSE)
             unknown[name] = words[found[0]] if found else ""
     return unknown
@@ -185,6 +171,8 @@ def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
         if must_exist:
             raise ConfigError(setting="config", reason=f"there is no file {path}")
         return {}
+    import tomllib
+
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -194,55 +182,43 @@ def _from_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
 # -- the places to read from -----------------------------------------------------------------------
 
 
-class _Given(InitSettingsSource):
-    """Nested values as they are."""
-
-    def __call__(self) -> dict[str, Any]:
-        return _taken_whole(super().__call__())
-
-
-class _Environment(EnvSettingsSource):
-    """The variables `BACKBURNER_*`, in which `__` leads into a group."""
-
-    def __init__(self, model: type[BaseSettings], variables: Mapping[str, str]) -> None:
-        super().__init__(model)
-        # The variable that marks the processes of a supervisor is named as a group is.
-        groups = {f"{_PREFIX}{group.upper()}" for group in groups_of(Settings)}
-        self.env_vars = {
-            name.lower(): text
-            for name, text in variables.items()
-            if name.startswith(_PREFIX) and name not in groups
-        }
-
-    def __call__(self) -> dict[str, Any]:
-        return _taken_whole(self._of_unknown_groups() | super().__call__())
-
-    def _of_unknown_groups(self) -> dict[str, Any]:
-        """Return unknown groups, so that they are refused."""
-        paths = [name.removeprefix(_PREFIX.lower()).split("__") for name in self.env_vars]
-        return {
-            path[0]: {} for path in paths if len(path) > 1 and path[0] not in self.settings_cls.model_fields
-        }
-
-    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
-        """Decode JSON; other text stays, for the check that can name the setting."""
-        try:
-            return super().decode_complex_value(field_name, field, value)
-        except ValueError:
-            return value
-
-
-def _taken_whole(values: dict[str, Any]) -> dict[str, Any]:
-    """With mappings that have names of the user's own as one value: pydantic-settings merges dicts alone."""
-    if isinstance(queues := values.get("queues"), Mapping):
-        values = {**values, "queues": MappingProxyType(queues)}
-    for group, names in _TABLES.items():
-        given = values.get(group)
-        if isinstance(given, Mapping):
-            tables = {name: given[name] for name in names if isinstance(given.get(name), Mapping)}
-            whole = {name: MappingProxyType(table) for name, table in tables.items()}
-            values = {**values, group: {**given, **whole}}
+def _from_environment(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of the variables `BACKBURNER_*`, in which `__` leads into a group."""
+    # BACKBURNER_SUPERVISOR marks the processes of a supervisor, so that no variable sets a whole group.
+    ignored = {variable(group) for group in groups_of(Settings)}
+    own = sorted(name for name in variables if name.startswith(_PREFIX) and name not in ignored)
+    values: dict[str, Any] = {}
+    for name in own:
+        path = name.removeprefix(_PREFIX).lower().split("__")
+        if len(path) == 1 and path[0] not in field_names(Settings):
+            continue
+        inner = values
+        for step in path[:-1]:
+            if not isinstance(inner.get(step), dict):
+                inner[step] = {}
+            inner = inner[step]
+        inner[path[-1]] = _decoded(".".join(path), variables[name])
     return values
+
+
+def _decoded(path: str, text: str) -> Any:
+    """Decode a JSON list or object; other text stays, for the check that can name the setting."""
+    is_text = any(known == path and entry.type == "str" for known, entry in every_setting())
+    if text.startswith(("[", "{")) and not is_text:
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return text
+
+
+def _merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge groups; a value in `upper` wins."""
+    both = dict(lower)
+    for name, value in upper.items():
+        below = both.get(name)
+        if isinstance(value, Mapping) and isinstance(below, Mapping) and name not in _TABLES:
+            value = _merged(below, value)
+        both[name] = value
+    return both
 
 
 # -- what is read ----------------------------------------------------------------------------------
@@ -252,45 +228,25 @@ class _Group(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Sources(BaseSettings):
-    """Made of the places to read from: `arguments`, `environment`, `file`, in this order."""
+def _model_of(record: type, values: Any = None) -> Any:
+    """A model of a record's fields, none of them required: defaults are the record's own affair.
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX.lower(),
-        env_nested_delimiter="__",
-        case_sensitive=True,
-        extra="forbid",
-        validate_default=False,
-    )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        places = init_settings()
-        return (
-            _Given(settings_cls, places["arguments"]),
-            _Environment(settings_cls, places["environment"]),
-            _Given(settings_cls, places["file"]),
-        )
-
-
-def _model_of(record: type, base: type[BaseModel] = _Group) -> Any:
-    """A model of a record's fields, none of them required: defaults are the record's own affair."""
+    With `values`, a model of the fields among them: all settings take 30 ms.
+    """
     kinds = get_type_hints(record)
-    fields: dict[str, Any] = {name: (_checked(name, kinds[name]), None) for name in field_names(record)}
-    return create_model(record.__name__, __base__=base, **fields)
+    names = field_names(record)
+    if values is not None:
+        names = tuple(name for name in names if isinstance(values, Mapping) and name in values)
+    fields: dict[str, Any] = {
+        name: (_checked(name, kinds[name], None if values is None else values[name]), None) for name in names
+    }
+    return create_model(record.__name__, __base__=_Group, **fields)
 
 
-def _checked(name: str, kind: Any) -> Any:
+def _checked(name: str, kind: Any, value: Any) -> Any:
     """The type that checks what is given for a field."""
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        return _model_of(kind)
+        return _model_of(kind, value)
     if name == "queues":
         queue = _model_of(Queue)
         return dict[str, Annotated[queue, BeforeValidator(_queue)]]  # type: ignore[valid-type]
@@ -329,9 +285,6 @@ def _tool_limits(value: Any) -> Any:
     return {"max_running": value} if isinstance(value, int | str) else value
 
 
-_Reader = _model_of(Settings, _Sources)
-
-
 # -- what is wrong ---------------------------------------------------------------------------------
 
 
@@ -357,6 +310,8 @@ def _unknown(names: list[str]) -> str:
     """Return a message with the closest setting and all settings of the same group."""
     paths = [*groups_of(Settings), *(path for path, _ in every_setting())]
     by_name = {path.rpartition(".")[2]: path for path in paths} | {path: path for path in paths}
+    import difflib
+
     near = difflib.get_close_matches(".".join(names), by_name) or difflib.get_close_matches(
         names[-1], by_name
     )

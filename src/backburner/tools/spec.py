@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import inspect
 import logging
@@ -136,6 +135,8 @@ def retry_policy(retries: int | Retry | None) -> Retry:
 
 
 def _unknown(option: Any, known: Mapping[str, Any]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(str(option), known, n=1)
     meant = f", did you mean {near[0]!r}?" if near else ";"
     return f"there is no option {option!r}{meant} known: {', '.join(sorted(known))}"

@@ -36,21 +36,21 @@ def test_the_address_that_a_client_needs_is_printed(lab: Lab) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words",
+    ("words", "framing"),
     [
-        ["serve"],
-        ["serve", "--framing", "lsp"],
-        ["bridge", "--", *COMMAND, "serve", "lab.py"],
+        (["serve"], "newline"),
+        (["serve"], "lsp"),
+        (["bridge", "--", *COMMAND, "serve", "lab.py"], "newline"),
     ],
     ids=["newline", "lsp", "bridge"],
 )
-def test_one_ctrl_c_ends_a_server_over_stdio(lab: Lab, words: list[str]) -> None:
+def test_one_ctrl_c_ends_a_server_over_stdio(lab: Lab, words: list[str], framing: str) -> None:
     """The target comes from the environment; the server has answered, so it is in the middle of its work."""
     hello = (
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
         '"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}'
     )
-    framed = f"Content-Length: {len(hello)}\n\n{hello}\n" if "lsp" in words else f"{hello}\n"
+    framed = f"Content-Length: {len(hello)}\n\n{hello}\n" if framing == "lsp" else f"{hello}\n"
     with contextlib.closing(lab.terminal(*words)) as terminal:
         terminal.type(framed)
         terminal.wait_for("serverInfo")

@@ -109,7 +109,7 @@ async def the_program(deployment: Deployment, target: Any, way: Way) -> None:
 
 
 async def test_a_server_that_speaks_with_headers_is_called_like_any_other(deployment: Deployment) -> None:
-    command = [warm.BACKBURNER, "serve", str(APP), "--framing", "lsp"]
+    command = [warm.BACKBURNER, "serve", str(APP)]
     target = StdioServerParameters(command=command[0], args=command[1:], env=deployment.environment)
     for way in (Way("2026-07-28"), Way("two-stage", {**TASKLESS, **OLDER}, "_in_background")):
         await the_program(deployment, target, replace(way, options={**way.options, "framing": "lsp"}))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
 
 from backburner import Tasks
 from backburner.errors import ConfigError
@@ -77,3 +80,18 @@ async def _use(folder: Path, code: str) -> dict[str, Any]:
 def test_an_extension_outside_a_server_says_where_it_belongs() -> None:
     with pytest.raises(ConfigError, match=r"MCPServer\(extensions="):
         Tasks(slow=["relax"]).settings()
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda tasks: MCPServer("other", extensions=[tasks]),
+        lambda tasks: FastMCP("other").add_extension(tasks),
+    ],
+    ids=["MCPServer", "FastMCP"],
+)
+def test_an_extension_is_refused_by_a_second_server(register: Callable[[Tasks], object]) -> None:
+    tasks = Tasks(slow=["relax"], store="sqlite://", target=f"{__file__}:TOOLS")
+    MCPServer("lab", extensions=[tasks])
+    with pytest.raises(ConfigError, match="one for each server"):
+        register(tasks)

@@ -117,7 +117,7 @@ class Pipe:
 
 @contextmanager
 def serving(deployment: Deployment, framing: str = "newline", app: str | Path = APP) -> Iterator[Pipe]:
-    command = [warm.BACKBURNER, "serve", str(app), "--framing", framing]
+    command = [warm.BACKBURNER, "serve", str(app)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=deployment.environment
     )

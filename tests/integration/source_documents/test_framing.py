@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import anyio
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from backburner.mcp.framing import ENCODING, FramedReader, FramedWriter
 from tests import warm
 from tests.deployment import Deployment
-from tests.integration.source_documents.pipe import Pipe
+from tests.integration.source_documents.pipe import APP
 
 
 def framed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:
@@ -28,6 +27,7 @@ def framed(body: bytes, header: bytes = b"Content-Length: %d\r\n\r\n") -> bytes:
 def read_all(data: bytes | BinaryIO, **options: Any) -> list[str]:
     source = io.BytesIO(data) if isinstance(data, bytes) else data
     reader = FramedReader(source, **options)
+    reader.has_headers = True
     messages = []
     while (message := reader.read()) is not None:
         messages.append(message)
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again_however_it_is_split(messages: list[Any], 
     sink = io.BytesIO()
 
     async def write() -> None:
-        writer = FramedWriter(sink)
+        writer = FramedWriter(sink, lambda: True)
         for text in texts:
             await writer.write(text + "\n")
             await writer.flush()
@@ -96,7 +96,7 @@ def test_what_is_no_message_costs_a_client_one_line() -> None:
 
 def test_the_length_counts_bytes_and_not_characters() -> None:
     sink = io.BytesIO()
-    anyio.run(FramedWriter(sink).write, '{"text":"交互待办 😀"}\n')
+    anyio.run(FramedWriter(sink, lambda: True).write, '{"text":"交互待办 😀"}\n')
     header, _, body = sink.getvalue().partition(b"\r\n\r\n")
     assert header == b"Content-Length: %d" % len(body)
     assert read_all(sink.getvalue()) == ['{"text":"交互待办 😀"}']
@@ -157,20 +157,33 @@ def test_no_bytes_break_the_reader(data: bytes) -> None:
     read_all(data)
 
 
-def test_a_program_chooses_the_framing_when_it_runs_its_app(deployment: Deployment, tmp_path: Path) -> None:
-    program = tmp_path / "framed.py"
-    program.write_text(
-        "import sys\n"
-        "from backburner import Backburner\n"
-        "bb = Backburner('framed')\n"
-        "if __name__ == '__main__':\n"
-        "    bb.run(framing=sys.argv[1])\n"
-    )
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [warm.PYTHON, str(program)]
-    with subprocess.Popen([*command, "lsp"], env=deployment.environment, **pipes) as process:
-        pipe = Pipe(process, "lsp")
-        assert pipe.initialize()["serverInfo"]["name"] == "framed"
-        pipe.close()
-    wrong = subprocess.run([*command, "xml"], env=deployment.environment, capture_output=True, check=False)
-    assert b"'xml' is not one of newline, lsp" in wrong.stderr
+def test_a_server_answers_in_the_framing_of_its_client(deployment: Deployment) -> None:
+    """A host that gets no answer to lines in time tries headers in the same pipe."""
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "trying", "version": "1"},
+        },
+    }
+    first, second = (json.dumps({**hello, "id": number}).encode() for number in (1, 2))
+    with subprocess.Popen(
+        [warm.BACKBURNER, "serve", str(APP)],
+        env=deployment.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\r\n" + first + b"\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.stdin.write(framed(second, b"content-type: application/json\r\nContent-Length: %d\r\n\r\n"))
+        process.stdin.flush()
+        name, length = process.stdout.readline().split()
+        assert (name, process.stdout.readline()) == (b"Content-Length:", b"\r\n")
+        answer = process.stdout.read(int(length))
+        assert json.loads(answer)["id"] == 2

@@ -124,12 +124,10 @@ class Scene:
 
     def converse(self, line: str) -> str:
         """What a server over stdio says to a client that greets it and goes; it ends in order then."""
-        body = json.dumps(_HELLO)
-        framed = f"Content-Length: {len(body)}\r\n\r\n{body}" if "--framing lsp" in line else f"{body}\n"
         with self._server(line) as server:
             assert server.stdin is not None
             assert server.stdout is not None
-            os.write(server.stdin.fileno(), framed.encode())
+            os.write(server.stdin.fileno(), f"{json.dumps(_HELLO)}\n".encode())
             said = ""
             while "serverInfo" not in said and (more := os.read(server.stdout.fileno(), 65536).decode()):
                 said += more

@@ -1,10 +1,18 @@
 """`import backburner` is light: nothing heavy is imported before it is needed."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
-READER = {"pydantic", "pydantic_settings"}
+READER = {"pydantic"}
 HEAVY = {"mcp", "starlette", "uvicorn", "psycopg", "sqlite3", "jsonschema", "asyncio"} | READER
+
+#: Each takes milliseconds; web frameworks and drivers take many.
+NOT_BEFORE_INITIALIZE = {
+    *("fastapi", "fastmcp", "flask", "jinja2", "rich", "typer", "psycopg", "boto3", "dramatiq", "celery"),
+    *("pydantic_settings", "jsonschema", "jsonschema_rs", "jwt", "itsdangerous", "difflib", "tomllib"),
+}
 
 
 def imported_by(statement: str) -> set[str]:
@@ -35,3 +43,27 @@ def test_settings_that_come_as_json_need_no_reader() -> None:
 
 def test_a_supervisor_imports_no_reader() -> None:
     assert imported_by("import backburner.supervise") & READER == set()
+
+
+def test_a_stdio_server_answers_initialize_without_what_only_later_requests_need(tmp_path: Path) -> None:
+    """Hosts wait one to three seconds for the answer. The SDK's own imports are the SDK's."""
+    server = tmp_path / "lab.py"
+    server.write_text(
+        "import atexit, sys\n"
+        "from backburner import Backburner\n"
+        "bb = Backburner('lab', store='sqlite:///lab.db')\n"
+        "@bb.tool\n"
+        "def relax(steps: int = 3) -> str:\n"
+        "    return f'{steps} steps'\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "bb.run()\n"
+    )
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    run = subprocess.run(
+        [sys.executable, str(server)], input=json.dumps(request), capture_output=True, text=True, check=True
+    )
+    assert "serverInfo" in json.loads(run.stdout)["result"]
+    imported = {name.partition(".")[0] for name in run.stderr.split()}
+    assert "mcp" in imported
+    assert imported & NOT_BEFORE_INITIALIZE == set()

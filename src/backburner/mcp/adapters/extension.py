@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.extension import Extension
 
 from ...app import Backburner
+from ...errors import ConfigError
 from .. import sdk
 from ..dialects.tasks_2026.wire import EXTENSION
 
@@ -51,8 +52,12 @@ class Tasks(_BothExtensions):
 
     def settings(self) -> dict[str, Any]:
         """Return what servers announce. `MCPServer` calls this while it registers the extension."""
+        server = None if self._is_on_fastmcp else sdk.server_that_registers_extension()
+        if server is not None and (self.app is None or self.app.server is not server):
+            self._attach(server)
         if self.app is None:
-            self._attach(sdk.server_that_registers_extension())
+            reason = "pass Tasks(...) to MCPServer(extensions=[...]) or FastMCP.add_extension(...)"
+            raise ConfigError(setting="server", reason=reason)
         return {}
 
     def _bind(self, server: Any) -> None:
@@ -61,6 +66,9 @@ class Tasks(_BothExtensions):
         self._attach(server)
 
     def _attach(self, server: Any) -> None:
+        if self.app is not None:
+            reason = f"this Tasks(...) belongs to {self.app.name} already; make one for each server"
+            raise ConfigError(setting="server", reason=reason)
         self.app = Backburner.attach(server, self._slow, **self._options)
 
     async def intercept_tool_call(self, params: Any, context: Any, call_next: Any) -> Any:

@@ -121,10 +121,6 @@ def session_manager(server: Any) -> None:
     """Return None: FastMCP creates it with its lifespan."""
 
 
-async def run_stdio(server: Any) -> None:
-    await server.run_stdio_async(show_banner=False)
-
-
 @asynccontextmanager
 async def lifespan(server: Any) -> AsyncIterator[None]:
     """Enter what FastMCP itself enters around a run over stdio."""

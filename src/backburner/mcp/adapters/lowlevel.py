@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from mcp.server.lowlevel.server import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
@@ -58,12 +57,6 @@ def no_security() -> Any:
     from mcp.server.transport_security import TransportSecuritySettings
 
     return TransportSecuritySettings(enable_dns_rebinding_protection=False)
-
-
-async def run_stdio(server: Server[Any]) -> None:
-    """Serve over stdio, one message per line, until the client disconnects."""
-    async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
 
 
 def lifespan(server: Server[Any]) -> AbstractAsyncContextManager[None]:

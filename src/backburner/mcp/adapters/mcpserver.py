@@ -63,7 +63,3 @@ def extend_http_apps(server: MCPServer[Any], add: Callable[[Starlette, bool], No
 
 def session_manager(server: MCPServer[Any]) -> StreamableHTTPSessionManager | None:
     return server.session_manager
-
-
-async def run_stdio(server: MCPServer[Any]) -> None:
-    await lowlevel.run_stdio(lowlevel_of(server))

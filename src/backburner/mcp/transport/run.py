@@ -21,7 +21,7 @@ from ...observability import tracing
 from ...observability.logging import say, set_up
 from ...settings import HttpSettings
 from ..adapters.servers import framework_of
-from ..framing import FRAMINGS, Framing, lsp_stdio
+from ..framing import framed_stdio
 from .auth import verifier_of
 from .guards import EVERYWHERE, AllowedHosts, Host, bounded_protocol
 
@@ -70,16 +70,14 @@ _NOT_STARTED = 3
 _SHUTDOWN_S = 5
 
 
-def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
-    """Serve until the client disconnects. Raises ConfigError, and what opening the store raises."""
-    if framing not in FRAMINGS:
-        raise ConfigError(setting="framing", reason=f"{framing!r} is not one of {', '.join(FRAMINGS)}")
+def run_stdio(app: Backburner) -> None:
+    """Serve until the client disconnects. Raises what opening the store raises."""
     server = app.mcp_server()
     set_up(app.settings.log)
     tracing.provide()
     try:
         with until_interrupted() as interrupted:
-            anyio.run(_serve_stdio, server, framing)
+            anyio.run(_serve_stdio, server)
     except KeyboardInterrupt:
         interrupted.set()
     finally:
@@ -88,13 +86,10 @@ def run_stdio(app: Backburner, framing: Framing = "newline") -> None:
         sys.exit(130)
 
 
-async def _serve_stdio(server: Any, framing: Framing) -> None:
+async def _serve_stdio(server: Any) -> None:
     framework = framework_of(server)
-    if framing == "newline":
-        await framework.run_stdio(server)
-        return
     inner = framework.lowlevel_of(server)
-    async with framework.lifespan(server), lsp_stdio() as (reads, writes):
+    async with framework.lifespan(server), framed_stdio() as (reads, writes):
         await inner.run(reads, writes, inner.create_initialization_options())
 
 
