@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
-    WrapValidator,
     create_model,
 )
 from pydantic.fields import FieldInfo
@@ -300,8 +299,6 @@ def _checked(name: str, kind: Any) -> Any:
         return dict[str, Annotated[limits, BeforeValidator(_tool_limits)]]  # type: ignore[valid-type]
     if name == "client_patience":
         return dict[str, Annotated[Any, BeforeValidator(_patience)]]
-    if name == "task_tools":
-        return Annotated[bool, WrapValidator(_few_or_flag)]
     if name in ("client_result_tokens", "client_result_bytes"):
         return dict[str, PositiveInt | Literal["any"]]
     if name.endswith("_s"):
@@ -320,10 +317,6 @@ def _seconds(value: Any) -> float:
 
 def _patience(value: Any) -> Any:
     return value if value == "forever" else _seconds(value)
-
-
-def _few_or_flag(value: Any, check: Callable[[Any], bool]) -> Any:
-    return value if value == "few" else check(value)
 
 
 def _queue(value: Any) -> Any:
@@ -346,6 +339,8 @@ def _refusal(error: ValidationError) -> ConfigError:
     """The first thing that is wrong, by the name of its setting, and what to write in its place."""
     first = error.errors(include_url=False)[0]
     names = [str(name) for name in first["loc"]]
+    if names[-1] == "bool":  # the part of a union that is meant
+        names.pop()
     path = ".".join(names)
     if first["type"] == "extra_forbidden":
         return ConfigError(setting=path, reason=_unknown(names))
