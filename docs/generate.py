@@ -176,7 +176,10 @@ TOOL_OPTIONS = {
     "title": "A name for people.",
     "name": "The tool's name. Default: the function's.",
     "description": "The description for models. Default: the docstring.",
-    "idempotent": "Sets the standard annotation `idempotentHint`.",
+    "read_only": "The annotation `readOnlyHint`: the tool changes nothing. Hosts may call it in parallel.",
+    "destructive": "The annotation `destructiveHint`: the tool may delete or overwrite.",
+    "idempotent": "The annotation `idempotentHint`: repeating a call changes nothing more.",
+    "open_world": "The annotation `openWorldHint`: the tool reaches systems outside.",
 }
 
 TASK_ERRORS = {
@@ -292,7 +295,7 @@ def tool_options_page() -> str:
     sections = [f"## `{name}`\n\n{TOOL_OPTIONS[name]}" for name in TOOL_OPTIONS]
     intro = (
         "Options of `@bb.tool(…)`, and of `Backburner.attach(…, slow={pattern: {option: value}})`."
-        " `name` and `output_schema` are for `@bb.tool` only."
+        " `name`, `output_schema` and annotations are for `@bb.tool` only: an attached tool keeps its own."
     )
     return "\n\n".join(["# Tool options", intro, *sections]) + "\n"
 

@@ -153,9 +153,10 @@ class Backburner:
         Raises ToolDefinitionError and ConfigError.
 
         Options: `name`, `title`, `description`, `task`, `queue`, `timeout`, `retries`, `estimate`, `answer`,
-        `ttl`, `isolation`, `idempotent`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`,
-        `asks`, `join`, `on_cancel`, `requires_task_id`, `suggest`, `max_running`, `max_starts_per_minute`,
-        `concurrency_key`, `max_running_per_key`, `card`, `output_schema`.
+        `ttl`, `isolation`, `cpu`, `memory_mb`, `scratch_mb`, `secrets`, `ask_first`, `asks`, `join`,
+        `on_cancel`, `requires_task_id`, `suggest`, `max_running`, `max_starts_per_minute`,
+        `concurrency_key`, `max_running_per_key`, `card`, `output_schema`, `read_only`, `destructive`,
+        `idempotent`, `open_world`.
         """
 
         def mark(function: F) -> F:

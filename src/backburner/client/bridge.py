@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ _OWN_TOOLS: dict[str, dict[str, Any]] = {
             "properties": {
                 "task_id": _TASK_ID,
                 "timeout_s": {"type": "number", "description": "How long to wait at most, in seconds"},
+                "cursor": {"type": "string", "description": "cursor of the last answer"},
             },
             "required": ["task_id"],
         },
@@ -351,13 +353,14 @@ def _handed_out(handle: TaskHandle, last: Update | None, *, typed: bool) -> dict
     progress = last.progress if last else None
     percent = f" It is {progress.percent:.0f}% done." if progress and progress.percent is not None else ""
     name = handle.tool_name or "The call"
+    cursor = secrets.token_urlsafe(4)  # hosts end a loop of identical calls
     text = (
         f"{name} goes on in the background as task {handle.task_id}.{percent}"
-        f" Call {WAIT_FOR_TASK} with this task_id to get its result."
+        f" Call {WAIT_FOR_TASK} with task_id {handle.task_id} and cursor {cursor} to get its result."
     )
     told = progress.estimate if progress else None
     expected = told or ExpectedRuntime(DEFAULT_ESTIMATE_S, EstimateSource.DEFAULT)
-    return wire.handle(handle.task_id, "running", text, typed=typed, **estimated(expected))
+    return wire.handle(handle.task_id, "running", text, typed=typed, cursor=cursor, **estimated(expected))
 
 
 def _text(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -50,8 +52,12 @@ from .requests import (
 )
 from .results import CLIENT, ArtifactLinks, ResultPresenter, call_tool_result, most_bytes, most_tokens
 from .sdk import stream_of
+from .updates import as_deleted
 
 logger = logging.getLogger(__name__)
+
+#: How long after its last poll a deleted task is shown as cancelled, and for how many tasks.
+_DELETED_SHOWN_S, _MOST_POLLED = 600.0, 1000
 
 
 class TaskAccess:
@@ -65,6 +71,8 @@ class TaskAccess:
         self.patience = TimeoutPolicy(app.settings, app)
         self._started: asyncio.Future[None] | None = None
         self.open_calls = OpenCalls(app)
+        #: Unfinished tasks that clients polled: as they are shown once deleted, and until when.
+        self._polled: OrderedDict[tuple[str, str], tuple[TaskStatus, float]] = OrderedDict()
 
     @property
     def settings(self) -> Settings:
@@ -164,6 +172,27 @@ class TaskAccess:
     async def status(self, task_id: str) -> TaskStatus:
         """Return a task's status. Raises TaskNotFound, also for expired tasks and other owners' tasks."""
         return unexpired(await self.service.aio.status(task_id, owner=owner_of_request()))
+
+    async def polled(self, task_id: str) -> TaskStatus:
+        """Return the status for a client that polls until the end. Raises TaskNotFound.
+
+        A task that is deleted between two polls is shown as cancelled for some minutes, because some clients
+        poll an unknown task for ever.
+        """
+        key = (task_id, owner_of_request())
+        try:
+            status = await self.status(task_id)
+        except TaskNotFound:
+            deleted, until = self._polled.get(key, (None, 0.0))
+            if deleted is None or time.monotonic() > until:
+                raise
+            return deleted
+        self._polled.pop(key, None)
+        if not status.task.finished:
+            self._polled[key] = as_deleted(status), time.monotonic() + _DELETED_SHOWN_S
+            if len(self._polled) > _MOST_POLLED:
+                self._polled.popitem(last=False)
+        return status
 
     async def head(self, task_id: str) -> TaskHead:
         """Return a task's head. Raises TaskNotFound as `status` does."""

@@ -315,7 +315,15 @@ def _answering(ctx: RequestContext) -> Iterator[list[Exception]]:
 
 def _listed_function(spec: ToolSpec) -> dict[str, Any]:
     tool = {"name": spec.name, "description": spec.description, "inputSchema": spec.input_schema}
-    known = {"title": spec.title or None, "outputSchema": spec.output_schema}
+    hints = {
+        "title": spec.title or None,
+        "readOnlyHint": spec.read_only,
+        "destructiveHint": spec.destructive,
+        "idempotentHint": spec.idempotent,
+        "openWorldHint": spec.open_world,
+    }
+    annotations = {key: value for key, value in hints.items() if value is not None}
+    known = {"title": hints["title"], "outputSchema": spec.output_schema, "annotations": annotations or None}
     return tool | {key: value for key, value in known.items() if value is not None}
 
 

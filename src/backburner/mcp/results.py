@@ -218,8 +218,13 @@ def resource_link(artifact: Artifact) -> dict[str, Any]:
     }
 
 
-def value_result(value: Any) -> dict[str, Any]:
-    """Return a `CallToolResult` for the plain value that a function returned."""
+def value_result(value: Any, *, typed: bool = False) -> dict[str, Any]:
+    """Return a `CallToolResult` for the plain value that a function returned.
+
+    Text has structured content only if the tool is `typed`: some hosts show that in place of the text.
+    """
+    if isinstance(value, str) and not typed:
+        return {"content": [text_block(value)], "isError": False}
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
     structured = value if isinstance(value, dict) else {"result": value}
     return {"content": [text_block(text)], "structuredContent": structured, "isError": False}
@@ -255,7 +260,7 @@ class ResultPresenter:
         if value is _OUT_OF_REACH:
             return self._preview(outcome.task, artifacts, outcome.task.result)
         is_result = outcome.task.result_kind == "call_tool_result"
-        result = dict(value) if is_result else value_result(value)
+        result = dict(value) if is_result else value_result(value, typed=typed)
         others = _links(artifacts, without=_ids_in(result["content"], artifacts))
         bare_bytes, part_bytes = _sizes(result, artifacts)
         # Structured content of a typed tool is never cut, so only its text counts.

@@ -7,12 +7,14 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import mcp_types as types
+from msgspec import structs
 
 from ..core.lifecycle import State
+from ..core.task import TaskError
 from ..core.times import span
 from ..errors import StoreBusy, StoreUnavailable
 from ..service.tasks import TaskService, TaskStatus
@@ -66,6 +68,13 @@ async def follow(
             if task.finished:
                 return
             await changed.wait()
+
+
+def as_deleted(status: TaskStatus) -> TaskStatus:
+    """Return the last status for a client that watched a task while it was deleted: cancelled."""
+    error = TaskError("cancelled", "The task was deleted.")
+    task = structs.replace(status.task, state=State.CANCELLED, inputs=None, error=error)
+    return replace(status, task=task, position=None, eta_s=None, questions=())
 
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]

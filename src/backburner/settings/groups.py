@@ -227,8 +227,11 @@ CLIENT_TABLES = ("client_patience", "client_result_tokens")
 class McpSettings:
     """Features for MCP clients, and how long their calls are held open."""
 
-    task_tools: bool = setting(
-        True, "Whether servers list the task tools (submit_task and so on)", example="false"
+    task_tools: bool | Literal["few"] = setting(
+        True,
+        "Whether servers list the task tools (submit_task and so on); `few`: only wait_for_task,"
+        " get_task_result and cancel_task, and answer_task where a tool asks anyone",
+        example='"few"',
     )
     answer: Literal["auto", "hold", "handle"] = setting(
         "auto",

@@ -292,6 +292,8 @@ def _refusal(error: ValidationError) -> ConfigError:
     """The first thing that is wrong, by the name of its setting, and what to write in its place."""
     first = error.errors(include_url=False)[0]
     names = [str(name) for name in first["loc"]]
+    if names[-1] == "bool":  # the part of a union that is meant
+        names.pop()
     path = ".".join(names)
     if first["type"] == "extra_forbidden":
         return ConfigError(setting=path, reason=_unknown(names))

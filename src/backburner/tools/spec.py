@@ -75,7 +75,6 @@ _OPTIONS: Mapping[str, _Rule] = {
     "answer": _CHECKED_LATER,
     "ttl": _CHECKED_LATER,
     "isolation": _CHECKED_LATER,
-    "idempotent": _FLAG,
     "cpu": _AMOUNT,
     "memory_mb": _AMOUNT,
     "scratch_mb": _AMOUNT,
@@ -99,6 +98,7 @@ _OPTIONS: Mapping[str, _Rule] = {
 _OF_FUNCTIONS: Mapping[str, _Rule] = {
     "name": _TEXT,
     "output_schema": (lambda value: value is None or isinstance(value, dict), "a JSON schema"),
+    **dict.fromkeys(("read_only", "destructive", "idempotent", "open_world"), _FLAG),
 }
 OPTION_NAMES = (*_OPTIONS, *_OF_FUNCTIONS)
 
@@ -188,7 +188,8 @@ class ToolSpec:
     `on_cancel` or `answer` the app's setting counts. `is_async` says whether it is an `async def`; None:
     whether `run` is. At most `max_running` of its tasks run at a time, and `max_starts_per_minute` start in
     a minute; of those with the same `concurrency_key`, which is a function of the inputs, at most
-    `max_running_per_key`, by default 1. Without `card` its calls are not shown on a card.
+    `max_running_per_key`, by default 1. Without `card` its calls are not shown on a card. `read_only`,
+    `destructive`, `idempotent` and `open_world` are hints for clients; None gives none.
     """
 
     name: str
@@ -203,7 +204,10 @@ class ToolSpec:
     answer: AnswerMode | None = None
     ttl_s: float | None = None
     isolation: Isolation | None = None
-    idempotent: bool = False
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
     resources: Resources = Resources()
     secrets: frozenset[str] = frozenset()
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object"})

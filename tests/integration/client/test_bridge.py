@@ -74,7 +74,12 @@ async def the_host(url: str, mode: str, gates: Gates) -> None:
         assert "gates" in [tool.name for tool in (await host.list_tools()).tools]
         held = await host.call_tool("gates", {"folder": str(gates.folder), "n": 0})
         assert held.structured_content is not None
-        task_id = held.structured_content["data"]["job_id"]
+        task_id, cursor = (held.structured_content["data"][key] for key in ("job_id", "cursor"))
+        again = {"task_id": task_id, "cursor": cursor}
+        assert f"Call wait_for_task with task_id {task_id} and cursor {cursor}" in held.content[0].text  # type: ignore[union-attr]
+        waited = await host.call_tool("wait_for_task", again)
+        assert waited.structured_content is not None
+        assert waited.structured_content["data"]["cursor"] != cursor
         gates.end()
         result = held
         while task_id in result.content[0].text:  # type: ignore[union-attr]

@@ -132,6 +132,17 @@ async def test_a_backburner_server_without_task_tools_is_polled(
                 assert "counted to 2" in str((await again.result()).structured_content)
 
 
+async def test_a_server_that_lists_few_task_tools_is_polled_and_cancels(deployment: Deployment) -> None:
+    deployment.settings["mcp__task_tools"] = "few"
+    async with BackburnerClient(deployment.stdio(APP), tasks=False) as client:
+        assert "get_task_status" not in await client.connection.tools()
+        handle = await client.start("count_in_background", n=2)
+        assert "counted to 2" in str((await handle.result()).structured_content)
+        endless = await client.start("gates_in_background", folder=str(deployment.folder), n=0)
+        await endless.cancel()
+        assert (await endless.result()).is_error
+
+
 async def test_a_call_that_the_server_holds_tells_its_progress(deployment: Deployment) -> None:
     updates: list[Update] = []
     async with BackburnerClient(deployment.stdio(PLAIN)) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,9 +37,12 @@ async def test_a_client_that_cannot_be_asked_gets_a_handle_and_its_model_can_ans
         assert (waiting["state"], len(waiting["questions"])) == ("input_required", 1)
         wrong = await peer.call("answer_task", {"task_id": task["task_id"], "content": {"name": 3}})
         assert wrong["isError"] is True
+        # With the cursor, a question that was told before does not end the wait.
+        told = {"task_id": task["task_id"], "cursor": waiting["cursor"]}
+        waits = asyncio.ensure_future(peer.tool("wait_for_task", **told))
         answered = await peer.tool("answer_task", task_id=task["task_id"], content=ADA)
         assert answered["state"] in ("running", "succeeded")
-        done = await peer.tool("wait_for_task", task_id=task["task_id"])
+        done = await waits
         assert (done["state"], "Ada" in str(done["result"])) == ("succeeded", True)
         late = await peer.call("answer_task", {"task_id": task["task_id"], "content": ADA})
         assert "asks nothing" in late["content"][0]["text"]

@@ -118,4 +118,4 @@ async def test_deleted_bells_are_made_again_and_ring(guarded: Deployment) -> Non
         # One of the server, one of the supervisor.
         await until(lambda: bells.is_dir() and len(list(bells.iterdir())) == 2)
         gate.touch()
-        assert (await call)["structuredContent"] == {"result": "attempt 1"}
+        assert (await call)["content"] == [{"type": "text", "text": "attempt 1"}]

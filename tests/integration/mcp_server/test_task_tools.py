@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from mcp.shared.exceptions import MCPError
 
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import Peer, connect
+from tests.integration.mcp_server.lasting import Lasting
 
-NAMES = {
-    "submit_task",
-    "get_task_status",
-    "tail_task_logs",
-    "list_tasks",
-    "cancel_task",
-    "get_task_result",
-    "wait_for_task",
-    "list_task_artifacts",
+#: The task tools, with fields that each answer has.
+FIELDS = {
+    "submit_task": {"task_id", "state", "queue", "position", "submitted_at", "poll_after_ms"},
+    "get_task_status": {"task_id", "state", "tool_name", "queue", "submitted_at", "progress", "timeout_at"},
+    "tail_task_logs": {"task_id", "lines", "next_cursor", "truncated"},
+    "list_tasks": {"tasks", "next_cursor"},
+    "cancel_task": {"task_id", "state", "acknowledged"},
+    "get_task_result": {"task_id", "state", "result", "artifacts", "error", "completed_at"},
+    "wait_for_task": {"task_id", "state", "finished"},
+    "list_task_artifacts": {"task_id", "state", "artifacts"},
 }
+NAMES = set(FIELDS)
+#: Bytes that a host may spend on the list of all task tools in each request to its model.
+MOST_LISTED_BYTES = 4500
 
 
 async def called(peer: Peer, name: str, **arguments: Any) -> dict[str, Any]:
-    """The structured result of a task tool, checked against the output schema that it declares."""
-    listed = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
+    """The structured result of a task tool, which has the fields that its answers have."""
     body: dict[str, Any] = await peer.tool(name, **arguments)
-    Draft202012Validator(listed[name]["outputSchema"]).validate(body)
+    assert FIELDS[name] <= body.keys()
     return body
 
 
@@ -102,13 +107,56 @@ async def test_a_wait_is_bounded_and_its_answer_says_that_the_task_goes_on(serve
     async with connect(server, "2026", tasks=False) as peer:
         task_id = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
         waited = await called(peer, "wait_for_task", task_id=task_id, timeout_s=0.2)
-        assert waited.keys() == {"task_id", "state", "finished", "status"}
+        assert waited.keys() == {"task_id", "state", "finished", "status", "cursor", "next"}
         assert waited["finished"] is False
         early = await peer.call("get_task_result", {"task_id": task_id})
         assert early["isError"] is True
         assert early["structuredContent"]["error"]["code"] == "not_finished"
         await called(peer, "cancel_task", task_id=task_id)
         await called(peer, "wait_for_task", task_id=task_id, timeout_s=60)
+
+
+@pytest.mark.parametrize("name", ["wait_for_task", "get_task_status"])
+async def test_no_two_calls_about_an_unfinished_task_are_the_same(server: str, name: str) -> None:
+    """Hosts end a loop of identical calls, and some models read only the structured part."""
+    async with connect(server, "2025", tasks=False) as peer:
+        task_id = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 10_000}))["task_id"]
+        asked: dict[str, Any] = {"task_id": task_id}
+        bounds = {"timeout_s": 0} if name == "wait_for_task" else {}
+        cursors = set()
+        for _ in range(3):
+            result = await peer.call(name, {**asked, **bounds})
+            body = result["structuredContent"]
+            cursor = asked["cursor"] = body["cursor"]
+            cursors.add(cursor)
+            again = f"{name} again" if name == "wait_for_task" else name
+            for words in (body["next"], result["content"][0]["text"]):
+                assert f"{again} with task_id {task_id} and cursor {cursor}" in words
+        assert len(cursors) == 3
+        await called(peer, "cancel_task", task_id=task_id)
+
+
+@pytest.mark.parametrize("cursor", ["", "AAAA", "é", "log_000000001", 7, ["AAAA"], None])
+async def test_a_cursor_that_means_nothing_is_ignored(server: str, cursor: Any) -> None:
+    async with connect(server, "2026", tasks=False) as peer:
+        task_id = (await called(peer, "submit_task", tool_name="slow", inputs={"n": 0}))["task_id"]
+        waited = await called(peer, "wait_for_task", task_id=task_id, cursor=cursor)
+        assert (waited["state"], waited["result"]) == ("succeeded", "slow done n=0")
+        many = await peer.tool("wait_for_task", task_ids=[task_id], cursor=cursor)
+        assert [task["result"] for task in many["tasks"]] == ["slow done n=0"]
+        assert (await called(peer, "get_task_status", task_id=task_id, cursor=cursor))["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("era", ["2025", "2026"])
+async def test_all_task_tools_take_little_of_each_request_of_a_host(lasting: Lasting, era: str) -> None:
+    with lasting.deployment(Path(__file__).with_name("anyone_server.py")) as made:
+        async with connect(made.stdio(), era, tasks=False) as peer:
+            listed = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
+    tools = [listed[name] for name in (*FIELDS, "answer_task")]
+    text = json.dumps(tools, separators=(",", ":"), ensure_ascii=False)
+    assert len(text.encode()) <= MOST_LISTED_BYTES
+    reading = {tool["name"] for tool in tools if tool.get("annotations", {}).get("readOnlyHint")}
+    assert reading == NAMES - {"submit_task", "cancel_task"}
 
 
 async def test_the_reason_of_a_cancel_is_told_by_every_surface(server: str) -> None:
@@ -175,3 +223,7 @@ async def test_they_can_be_switched_off(deployment: Deployment) -> None:
     async with connect(deployment.stdio(), "2025") as peer:
         listed = {tool["name"] for tool in (await peer.request("tools/list"))["tools"]}
         assert not NAMES & listed
+    deployment.settings |= {"mcp__task_tools": "few"}
+    async with connect(deployment.stdio(), "2025") as peer:
+        listed = {tool["name"] for tool in (await peer.request("tools/list"))["tools"]}
+        assert listed & NAMES == {"wait_for_task", "get_task_result", "cancel_task"}

@@ -102,7 +102,7 @@ async def test_a_guess_is_no_reason_to_hand_out_a_job_at_once(tmp_path: Path) ->
     with Deployment(tmp_path, (APP,), settings) as deployment:
         async with connect(deployment.stdio(), "2025", tasks=False) as peer:
             result = await peer.call("tell", {"steps": [], "folder": ""})
-            assert result["structuredContent"] == {"result": "told"}
+            assert result["content"] == [{"type": "text", "text": "told"}]
 
 
 async def test_a_guess_gives_no_time_left(deployment: Deployment, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_client_that_waits_a_minute_gets_the_result_of_a_longer_tool(pipe: Pip
 @pytest.mark.whole
 def test_a_call_that_fits_the_patience_is_answered_in_the_call(pipe: Pipe) -> None:
     pipe.initialize("patient")
-    assert call(pipe, "analyse")["structuredContent"] == {"result": "analysed"}
+    assert call(pipe, "analyse")["content"] == [{"type": "text", "text": "analysed"}]
 
 
 @pytest.mark.whole

@@ -10,6 +10,7 @@ from fastmcp import Client as FastMCPClient
 from fastmcp import FastMCP
 from mcp.client import Client
 from mcp.server.mcpserver import MCPServer
+from mcp_types import ToolAnnotations
 
 from backburner import Backburner
 from backburner.errors import ConfigError, ToolDefinitionError
@@ -76,6 +77,36 @@ async def test_slow_may_be_one_name(server: MCPServer[Any], tmp_path: Path, inli
     inline_tasks(app)
     await discover_tools(app)
     assert [spec.name for spec in app.tools] == ["work"]
+
+
+async def test_options_are_the_annotations_of_a_function_and_an_attached_tool_keeps_its_own(
+    tmp_path: Path, inline_tasks: Any
+) -> None:
+    own = Backburner("own", store=f"sqlite:///{tmp_path}/own.db", target=HERE)
+    hints = {"read_only": True, "destructive": False, "idempotent": True, "open_world": False}
+    own.tool(name="look", title="Look", **hints)(lambda: None)
+    own.tool(name="other")(lambda: None)
+    attached: MCPServer[Any] = MCPServer("lab")
+    attached.tool(name="work", annotations=ToolAnnotations(read_only_hint=True))(lambda: None)
+    inline_tasks(own)
+    inline_tasks(attach(attached, tmp_path, "work"))
+    shown: dict[str, ToolAnnotations | None] = {}
+    for server in (own.mcp_server(), attached):
+        async with Client(server, mode="legacy") as client:
+            shown |= {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert shown["other"] is None
+    assert (shown["look"], shown["work"]) == (
+        ToolAnnotations(
+            title="Look",
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+        ToolAnnotations(read_only_hint=True),
+    )
+    with pytest.raises(ToolDefinitionError, match="no option 'read_only'"):
+        attach(MCPServer("another"), tmp_path, {"work": {"read_only": True}})
 
 
 def test_one_name_of_a_secret_is_one_secret(tmp_path: Path) -> None:

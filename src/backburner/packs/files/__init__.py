@@ -30,7 +30,7 @@ def add_to(app: Backburner) -> None:
     slow: dict[str, Any] = {"answer": "handle", "idempotent": True}
     app.tool(title="Sync", estimate=synced, **slow)(wksm_monitor_sync)
     app.tool(title="Vault index", estimate=indexed, **slow)(wksm_vault_index)
-    app.tool(title="Vault search", task="never", idempotent=True)(wksm_vault_search)
+    app.tool(title="Vault search", task="never", read_only=True, open_world=False)(wksm_vault_search)
     app.tool(title="Batch transform", estimate=estimate_batch, **slow)(wksm_transform_batch)
 
 

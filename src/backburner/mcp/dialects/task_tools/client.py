@@ -95,8 +95,8 @@ def is_among(tools: Mapping[str, Any]) -> bool:
 
 
 def _named(name: str, tools: Mapping[str, Any]) -> str | None:
-    found = (tool for tool in tools if tool.endswith(wire.GET_TASK_STATUS))
-    prefix = next((tool.removesuffix(wire.GET_TASK_STATUS) for tool in found), None)
+    found = (tool for tool in tools if tool.endswith(wire.WAIT_FOR_TASK))
+    prefix = next((tool.removesuffix(wire.WAIT_FOR_TASK) for tool in found), None)
     return prefix + name if prefix is not None and prefix + name in tools else None
 
 

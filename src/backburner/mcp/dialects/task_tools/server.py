@@ -22,13 +22,15 @@ from ..server import AddedTool, ServerDialect
 from . import wire
 from .answers import Answer, describe, describe_result
 from .schemas import ONE_OF_MANY, SCHEMAS
-from .wait import WaitHandler
+from .wait import WaitHandler, cursor_after
 
 if TYPE_CHECKING:
     from ....core.schema import SchemaCheck
 
-
 Handler = Callable[[dict[str, Any]], Awaitable[Answer]]
+
+#: Most log lines and tasks in one answer.
+_MOST_LINES, _MOST_LISTED = 5000, 500
 
 
 class TaskTools(ServerDialect):
@@ -51,9 +53,9 @@ class TaskTools(ServerDialect):
         }
 
     def added_tools(self) -> Mapping[str, AddedTool]:
-        if not self._access.settings.mcp.task_tools:
-            return {}
-        return {name: self._own_tool(name) for name in SCHEMAS}
+        wanted = self._access.settings.mcp.task_tools
+        names = wire.FEW if wanted == "few" else SCHEMAS if wanted else ()
+        return {name: self._own_tool(name) for name in names}
 
     def _own_tool(self, name: str) -> AddedTool:
         listed = SCHEMAS[name].listed(name)
@@ -161,7 +163,13 @@ class TaskTools(ServerDialect):
     async def get_task_status(self, arguments: dict[str, Any]) -> Answer:
         """Return the status, also of an expired task while its record exists."""
         status = await self._access.service.aio.status(arguments["task_id"], owner=owner_of_request())
-        return Answer(describe(status))
+        if status.task.finished:
+            return Answer(describe(status))
+        task_id, cursor = f"task_id {status.task_id}", cursor_after(status)
+        wait = f"{wire.WAIT_FOR_TASK} with {task_id}"
+        look = f"{wire.GET_TASK_STATUS} with {task_id} and cursor {cursor}"
+        then = f"To wait for its end, call {wait}. To look again, call {look}"
+        return Answer({**describe(status), "cursor": cursor, "next": then})
 
     async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
         access, presenter = self._access, self._access.presenter
@@ -208,7 +216,7 @@ class TaskTools(ServerDialect):
             task_id,
             owner=owner_of_request(),
             cursor=arguments.get("cursor"),
-            limit=arguments.get("limit") or 200,
+            limit=min(arguments.get("limit") or 200, _MOST_LINES),
         )
         lines = [
             {
@@ -238,7 +246,7 @@ class TaskTools(ServerDialect):
             tool_name=arguments.get("tool_name"),
             tags_any=arguments.get("tags_any") or (),
             submitted_after=_moment("submitted_after", arguments.get("submitted_after")),
-            limit=arguments.get("limit") or 50,
+            limit=min(arguments.get("limit") or 50, _MOST_LISTED),
             cursor=arguments.get("cursor"),
         )
         shown = await service.aio.run(lambda: [describe(service.view(task)) for task in page.tasks])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import json
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from typing import Any
 
 from ....core.lifecycle import TERMINAL, State
 from ....core.task import TaskHead
-from ....errors import InvalidCursor, InvalidRequest, StoreBusy, StoreUnavailable
+from ....errors import InvalidRequest, StoreBusy, StoreUnavailable
 from ....service.tasks import TaskStatus
 from ...access import TaskAccess, unexpired
 from ...client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason, may_be_timeout, requesting_client
@@ -26,10 +26,11 @@ from ...results import text_block
 from ...sdk import stream_of
 from ...updates import changes_of
 from .answers import Answer, compact_result, compact_status
-from .schemas import LONGEST_WAIT_S
 from .wire import ANSWER_TASK, WAIT_FOR_TASK
 
-_TASK_BYTES, _TOLD_BYTES = 4, 2
+_LONGEST_WAIT_S = 3600.0
+#: A cursor begins with random bytes, so that no two are the same: hosts end a loop of identical calls.
+_RANDOM_BYTES, _TASK_BYTES, _TOLD_BYTES = 3, 4, 2
 #: Bit that marks a reported end, so that a hash collision cannot hide one.
 _OVER = 0x80
 _STEPS = 4
@@ -42,23 +43,20 @@ class WaitCursor:
         self._told = dict(told)
 
     @classmethod
-    def in_cursor(cls, cursor: str | None) -> WaitCursor:
-        """Parse a cursor. Raises InvalidCursor."""
-        if not cursor:
+    def in_cursor(cls, cursor: Any) -> WaitCursor:
+        """Parse a cursor. One that means nothing is ignored."""
+        try:
+            packed = base64.b64decode(cursor, altchars=b"-_", validate=True)
+        except (ValueError, TypeError):
             return cls({})
         each = _TASK_BYTES + _TOLD_BYTES
-        try:
-            packed = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        except (ValueError, binascii.Error):
-            raise InvalidCursor from None
-        if len(packed) % each:
-            raise InvalidCursor
-        parts = (packed[at : at + each] for at in range(0, len(packed), each))
+        parts = (packed[at : at + each] for at in range(_RANDOM_BYTES, len(packed), each))
         return cls({part[:_TASK_BYTES]: part[_TASK_BYTES:] for part in parts})
 
     def cursor(self) -> str:
+        """Return a new cursor, which differs from every other."""
         packed = b"".join(task + told for task, told in self._told.items())
-        return base64.b64encode(packed, altchars=b"-_").decode()
+        return base64.b64encode(os.urandom(_RANDOM_BYTES) + packed, altchars=b"-_").decode()
 
     def has_end_of(self, head: TaskHead) -> bool:
         """Return whether the end of a finished task was reported."""
@@ -70,6 +68,13 @@ class WaitCursor:
 
     def add(self, status: TaskStatus) -> None:
         self._told[_task(status.task_id)] = _now(status)
+
+
+def cursor_after(status: TaskStatus) -> str:
+    """Return the cursor of a caller that was told this status."""
+    told = WaitCursor({})
+    told.add(status)
+    return told.cursor()
 
 
 def _now(status: TaskStatus) -> bytes:
@@ -154,17 +159,17 @@ class WaitHandler:
         if (task_id is None) == (several is None):
             raise InvalidRequest(reason="give task_id, or task_ids for several tasks, and not both")
         await self._access.patience.refresh()
-        limits = arguments.get("timeout_s"), self._access.patience.hold_s(ctx), float(LONGEST_WAIT_S)
+        limits = arguments.get("timeout_s"), self._access.patience.hold_s(ctx), _LONGEST_WAIT_S
         limit_s = min(limit for limit in limits if limit is not None)
         given = request_meta(ctx).get("progressToken")
         token = given if isinstance(given, str | int) else None
         progress = ProgressReporter(ctx, token, ProgressScale(), ProgressUpdate(absolute=(0, None)))
+        told, for_all = WaitCursor.in_cursor(arguments.get("cursor")), arguments.get("for") == "all"
         async with self.patient.waiting(ctx, progress):
             if task_id is not None:
-                await self._until(ctx, progress, [task_id], WaitCursor({}), limit_s, for_all=False)
+                await self._until(ctx, progress, [task_id], told, limit_s, for_all=False)
                 return await self._one(task_id)
             task_ids = list(dict.fromkeys(several or ()))
-            told, for_all = WaitCursor.in_cursor(arguments.get("cursor")), arguments.get("for") == "all"
             heads = await self._until(ctx, progress, task_ids, told, limit_s, for_all=for_all)
             return await self._many(heads, told)
 
@@ -220,10 +225,11 @@ class WaitHandler:
         status = await self._access.status(task_id)
         if status.task.finished:
             return await self._ended(status)
-        line = compact_status(status)
-        again = f"Call {WAIT_FOR_TASK} again with task_id {task_id}."
-        words = [f"{status.task.tool_name} is not finished: {line['status']}.", *self._how_to_answer(status)]
-        return Answer(line, [text_block(" ".join([*words, again]))])
+        line, cursor = compact_status(status), cursor_after(status)
+        again = f"Call {WAIT_FOR_TASK} again with task_id {task_id} and cursor {cursor}"
+        then = " ".join([*self._how_to_answer(status), again])
+        words = f"{status.task.tool_name} is not finished: {line['status']}. {then}"
+        return Answer({**line, "cursor": cursor, "next": then}, [text_block(words)])
 
     async def _many(self, heads: Mapping[str, TaskHead], told: WaitCursor) -> Answer:
         """Return the news; results that do not fit into one answer are left for the next."""
@@ -247,7 +253,8 @@ class WaitHandler:
         unfinished = sum(head.state not in TERMINAL for head in heads.values())
         finished, cursor = not unfinished and not more, told.cursor()
         body = {"finished": finished, "unfinished": unfinished, "tasks": tasks, "cursor": cursor}
-        return Answer(body, [*content, text_block(self._what_next(len(heads), unfinished, more, cursor))])
+        then = self._what_next(len(heads), unfinished, more, cursor)
+        return Answer(body if finished else {**body, "next": then}, [*content, text_block(then)])
 
     async def _news(self, status: TaskStatus) -> Answer:
         task = status.task

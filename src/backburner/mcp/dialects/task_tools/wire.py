@@ -18,6 +18,8 @@ LIST_TASK_ARTIFACTS = "list_task_artifacts"
 LIST_TASKS = "list_tasks"
 CANCEL_TASK = "cancel_task"
 ANSWER_TASK = "answer_task"
+#: The tools with which a model gets a result, for hosts that put every tool into every request.
+FEW = (WAIT_FOR_TASK, GET_TASK_RESULT, CANCEL_TASK, ANSWER_TASK)
 
 
 def estimated(runtime: ExpectedRuntime) -> dict[str, Any]:

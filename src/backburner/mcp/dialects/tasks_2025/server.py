@@ -14,7 +14,7 @@ from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 
 from ....core.lifecycle import State
 from ....core.task import InputRequest, Task
-from ....errors import BackburnerError, InvalidAnswer
+from ....errors import BackburnerError, InvalidAnswer, TaskNotFound
 from ....observability.logging import about
 from ....service.tasks import TaskService, TaskStatus
 from ....tools.spec import ToolSpec
@@ -25,7 +25,7 @@ from ...progress import CallToken, ProgressUpdate
 from ...questions import ask_client, declined
 from ...requests import RequestContext, owner_of_request
 from ...results import tool_raised
-from ...updates import follow
+from ...updates import as_deleted, follow
 from ..server import Method, ServerDialect, SlowCall
 from . import wire
 
@@ -74,18 +74,26 @@ class TaskSubscriber:
     async def _attend(self) -> TaskStatus:
         task = self._last.task
         before = None
-        async for status in follow(self._access.service, task.task_id, task.owner):
-            self._last = status
-            shown = wire.task_shown(status)
-            if self._outbox is not None and shown["status"] != before:
-                self._outbox.put(f"status {task.task_id}", wire.NEWS, shown)
-            before = shown["status"]
-            self._push_progress(status)
-            if status.questions:
-                self._ask_parked()
-                self._ask_later(_POLLING_S)
+        try:
+            async for status in follow(self._access.service, task.task_id, task.owner):
+                self._last = status
+                before = self._push_status(status, before)
+                self._push_progress(status)
+                if status.questions:
+                    self._ask_parked()
+                    self._ask_later(_POLLING_S)
+        except TaskNotFound:
+            self._last = as_deleted(self._last)
+            self._push_status(self._last, before)
         self._asker.leave(request=False)
         return self._last
+
+    def _push_status(self, status: TaskStatus, before: str | None) -> str:
+        shown = wire.task_shown(status)
+        now: str = shown["status"]
+        if self._outbox is not None and now != before:
+            self._outbox.put(f"status {status.task_id}", wire.NEWS, shown)
+        return now
 
     def _push_progress(self, status: TaskStatus) -> None:
         token, progress = self._token, status.task.progress
@@ -239,7 +247,7 @@ class Tasks2025(ServerDialect):
 
     async def get(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
         with jsonrpc_errors():
-            status = await self._access.status(params.task_id)
+            status = await self._access.polled(params.task_id)
         self._access.open_calls.touch(params.task_id)
         attendant = self._attend(ctx, status, None)
         if attendant is not None and status.task.state is State.INPUT_REQUIRED:
@@ -250,7 +258,7 @@ class Tasks2025(ServerDialect):
         """Wait for the end, asking the task's questions, and return the call's own result."""
         about = wire.related(params.task_id)
         with jsonrpc_errors():
-            status = await self._access.status(params.task_id)
+            status = await self._access.polled(params.task_id)
             attendant = self._attend(ctx, status, None)
             if attendant is not None:
                 with self._access.open_calls.held(params.task_id, ctx):

@@ -30,7 +30,7 @@ from ...requests import (
     missing_capability,
     owner_of_request,
 )
-from ...updates import follow
+from ...updates import as_deleted, follow
 from ..server import Interceptor, Method, ServerDialect, SlowCall
 from . import wire
 
@@ -86,7 +86,7 @@ class Tasks2026(ServerDialect):
         self._gate(ctx, params.task_id)
         self._access.open_calls.touch(params.task_id)
         with jsonrpc_errors():
-            return await self.detailed(await self._access.status(params.task_id))
+            return await self.detailed(await self._access.polled(params.task_id))
 
     async def update(self, ctx: RequestContext, params: wire.UpdateParams) -> dict[str, Any]:
         """Store the answers; unknown and answered keys are ignored."""
@@ -163,15 +163,20 @@ class Tasks2026(ServerDialect):
 
     async def _push(self, ctx: RequestContext, task_id: str, owner: str) -> None:
         """Send the task now and after each change."""
-        meta = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        status: TaskStatus | None = None
         try:
             with self._access.open_calls.held(task_id, ctx):
                 async for status in follow(self._access.service, task_id, owner):
-                    shown = await self.detailed(status)
-                    message = notification(wire.NEWS, {**shown, "_meta": {**shown.get("_meta", {}), **meta}})
-                    await ctx.session.send_notification(message, ctx.request_id)
-        except (TaskNotFound, KeyError):
+                    await self._send(ctx, await self.detailed(status))
+        except TaskNotFound:
+            if status is not None:
+                await self._send(ctx, await self.detailed(as_deleted(status)))
+        except KeyError:
             return  # it expired
+
+    async def _send(self, ctx: RequestContext, shown: dict[str, Any]) -> None:
+        meta = {**shown.get("_meta", {}), SUBSCRIPTION_ID_META_KEY: ctx.request_id}
+        await ctx.session.send_notification(notification(wire.NEWS, {**shown, "_meta": meta}), ctx.request_id)
 
 
 class _ListenSession:

@@ -267,14 +267,19 @@ class JobNotifications:
             return failure(task)
         outcome = await self._access.outcome(task)
         tools, name = self._access.app.tools, task.tool_name
-        return success((tools.get(name).title if name in tools else "") or name, outcome)
+        title = (tools.get(name).title if name in tools else "") or name
+        return success(title, outcome, is_value=task.result_kind == "value")
 
 
-def success(title: str, outcome: Mapping[str, Any]) -> MCPResult:
-    """Return a tool's result as an MCPResult; one that it returned itself is used as it is."""
+def success(title: str, outcome: Mapping[str, Any], *, is_value: bool) -> MCPResult:
+    """Return a tool's result as an MCPResult; one that it returned itself is used as it is.
+
+    A plain value without structured content is text.
+    """
     data = outcome.get("structuredContent")
     if not isinstance(data, dict):
-        data = {"content": outcome.get("content", [])}
+        content = outcome.get("content", [])
+        data = {"result": content[0]["text"]} if is_value else {"content": content}
     said = MCPResult.in_tool_result(outcome)
     return said or MCPResult(data=data).add_success(f"{title} completed successfully")
 
