@@ -25,12 +25,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
 from ..errors import BackburnerError
-from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason
+from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.tasks_2026.wire import EXTENSION
 from ..mcp.dialects.two_stage import wire
 from ..mcp.open_calls import NEW, as_joined
-from ..mcp.requests import request_meta
+from ..mcp.requests import client_of, request_meta
 from ..mcp.updates import Update
 from ..settings import Settings
 from ..tools.estimates import DEFAULT_ESTIMATE_S, EstimateSource, ExpectedRuntime
@@ -101,7 +101,8 @@ class Bridge:
             target, elicitation_callback=self._elicit, **{"client_info": info, **options}
         )
         self._host: Context | None = None
-        self._held: dict[Any, asyncio.Task[_Call]] = {}
+        #: Calls by request, with the time of their arrival.
+        self._held: dict[Any, tuple[asyncio.Task[_Call], float]] = {}
         self._handles: dict[str, TaskHandle] = {}
         self._given_up: dict[str, tuple[_Call, float]] = {}
 
@@ -136,7 +137,7 @@ class Bridge:
             try:
                 yield server
             finally:
-                for starting in self._held.values():
+                for starting, _ in self._held.values():
                     starting.cancel()
 
     # -- forwarding
@@ -175,7 +176,7 @@ class Bridge:
                     if typed and not self._patience.gives_up(ctx):
                         patience = None  # only the result matches the schema (docs/decisions/0020)
                     starting = self._started(ctx, name, arguments, progress, typed=typed)
-                call = await self._register(ctx, asyncio.ensure_future(starting))
+                call = await self._register(ctx, asyncio.ensure_future(starting), came_at)
                 left_s = None if patience is None else max(0, patience - (time.monotonic() - came_at))
                 return await self._hold(ctx, call, left_s, progress)
         except BackburnerError as error:
@@ -204,9 +205,9 @@ class Bridge:
         handle = await self._client.start(name, arguments, on_update=progress.say)
         return _Call(handle, key, typed=typed)
 
-    async def _register(self, ctx: Context, starting: asyncio.Task[_Call]) -> _Call:
+    async def _register(self, ctx: Context, starting: asyncio.Task[_Call], came_at: float) -> _Call:
         """Wait for the call's task. A host that stops waiting before its id is here can still cancel it."""
-        self._held[ctx.request_id] = starting
+        self._held[ctx.request_id] = starting, came_at
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -262,9 +263,9 @@ class Bridge:
         """Cancel the task of a call that the host cancelled, unless its timeout did."""
         if ctx.method == "notifications/cancelled":
             said = ctx.params or {}
-            starting = self._held.get(said.get("requestId"))
-            detaches = is_timeout_reason(said.get("reason")) or self._settings.mcp.on_cancel == "detach"
-            if starting is not None and not detaches:
+            starting, came_at = self._held.get(said.get("requestId"), (None, 0.0))
+            timed_out = is_timeout(client_of(ctx)[0], said.get("reason"), time.monotonic() - came_at)
+            if starting is not None and not timed_out and self._settings.mcp.on_cancel != "detach":
                 with contextlib.suppress(BackburnerError, MCPError):
                     await self._stop(starting)
         return await call_next(ctx)
