@@ -1,8 +1,6 @@
-"""The same call made 20,000 times, with no result fetched: CPU time of the server for one submit.
+"""The same call made 20,000 times, with no result fetched: the server's CPU time for one submit.
 
-A server looks for an earlier call to join on each submit. The figures show that the cost of this does not depend
-on the number of open calls. BENCHMARK_CALLS is the number of calls; the first ones are shared out between both
-kinds: identical calls, and calls with inputs of their own.
+The server looks for an earlier call to join on each submit. BENCHMARK_CALLS is the largest number of calls.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from .over_mcp import SERVERS, connected, served
 from .over_mcp.light_client import LightClient
 from .peers.contenders.shapes import RUN, marked
 
-#: Calls that are open when the submits are measured.
+#: Numbers of open calls at which submits are measured.
 MARKS = (0, 2_000, 8_000, 20_000)
-MEASURED = 300
+MEASURED, WARM = 300, 200
 #: Calls stay open for the whole run: no client fetches a result.
 ATTENDED = "BACKBURNER_MCP__ATTENDED_S"
 
@@ -43,10 +41,12 @@ def main() -> None:
 
 
 async def measure(port: int, marks: list[int]) -> list[tuple[int, float, float]]:
-    """Return for each number of open calls the CPU time and the median time of a submit, in ms."""
+    """Return the CPU time and the median time of a submit, in ms, for each number of open calls."""
     server = next(psutil.Process(pid) for pid in marked(os.environ[RUN]) if _serves(pid, port))
     rows, made = [], 0
     async with connected(port, 1) as (client,):
+        for _ in range(WARM):
+            await client.run("nothing")
         for mark in marks:
             for _ in range(mark - made):
                 await client.call("nothing")

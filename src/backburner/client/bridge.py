@@ -25,12 +25,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
 from ..errors import BackburnerError
-from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout
+from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, requesting_client
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.tasks_2026.wire import EXTENSION
 from ..mcp.dialects.two_stage import wire
 from ..mcp.open_calls import NEW, as_joined
-from ..mcp.requests import client_of, request_meta
+from ..mcp.requests import request_meta
 from ..mcp.updates import Update
 from ..settings import Settings
 from ..tools.estimates import DEFAULT_ESTIMATE_S, EstimateSource, ExpectedRuntime
@@ -264,7 +264,8 @@ class Bridge:
         if ctx.method == "notifications/cancelled":
             said = ctx.params or {}
             starting, came_at = self._held.get(said.get("requestId"), (None, 0.0))
-            timed_out = is_timeout(client_of(ctx)[0], said.get("reason"), time.monotonic() - came_at)
+            waited_s = time.monotonic() - came_at
+            timed_out = self._patience.is_timeout(requesting_client(ctx), said.get("reason"), waited_s)
             if starting is not None and not timed_out and self._settings.mcp.on_cancel != "detach":
                 with contextlib.suppress(BackburnerError, MCPError):
                     await self._stop(starting)

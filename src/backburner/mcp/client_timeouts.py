@@ -150,14 +150,17 @@ _SHORTEST_TIMER_S = 4.0
 LATE_S = 5.0
 
 
-def is_timeout(client_name: str, reason: Any, waited_s: float) -> bool:
+def is_timeout(client_name: str, reason: Any, waited_s: float, wall_s: float | None = FOREVER) -> bool:
     """Return whether a client timeout is the cause of a `notifications/cancelled`.
 
-    `waited_s` is the time from the arrival of the request to that of the notification.
+    `waited_s` is the time from the arrival of the request to that of the notification, `wall_s` the client's
+    known timeout.
     """
     if not isinstance(reason, str):
         return False
     if reason == _CODEX_REASON and fnmatchcase(client_name.casefold(), _CODEX):
+        if wall_s is not None and abs(waited_s - wall_s) <= _LAST_MOMENTS_S:
+            return True  # an answer was due before: this server is late
         seconds = round(waited_s)
         return seconds >= 1 and abs(waited_s - seconds) <= _CODEX_TOLERANCE_S
     return _TIMER.fullmatch(reason.strip()) is not None
@@ -266,6 +269,10 @@ class TimeoutPolicy:
         found = _found(client, self._seen.get(client, ()), _now_ms())
         known = found.source != "default" and client.name != SDK_NAME
         return known and found.hold_s(with_progress=hears) is not None
+
+    def is_timeout(self, client: Client, reason: Any, waited_s: float) -> bool:
+        """Return whether the client's timeout is the cause of its `notifications/cancelled`."""
+        return is_timeout(client.name, reason, waited_s, self.limits(client).timeouts.wall_s)
 
     async def refresh(self) -> None:
         """Read the stored timeouts unless they are fresh; errors are ignored."""

@@ -98,6 +98,12 @@ def test_a_cancel_is_a_timeout_by_its_reason_and_from_codex_also_after_whole_sec
     assert is_timeout(name, reason, waited_s) is timed_out
 
 
+def test_a_cancel_of_codex_when_its_known_timeout_ends_is_a_timeout() -> None:
+    policy, codex = TimeoutPolicy(Settings()), Client("codex-mcp-client", "0.169.0")
+    assert policy.is_timeout(codex, BY_CALLER, 300.4)
+    assert not policy.is_timeout(codex, BY_CALLER, 297.4)
+
+
 # -- what time-outs teach
 
 NOW, DAY = 1_800_000_000_000, 86_400_000
