@@ -89,8 +89,8 @@ class Calls:
             return None
         self._connection.forget(request)
         if self._host.gives_up == "cancels":
-            reason = {"requestId": request.request_id, "reason": _REASON}
-            await self._connection.notify("notifications/cancelled", reason)
+            told = {"requestId": request.request_id, "reason": self._host.reason or _REASON}
+            await self._connection.notify("notifications/cancelled", told)
         return None
 
     def _ends_at(self, began: float, heard_at: float) -> float:

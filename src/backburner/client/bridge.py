@@ -25,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ConfigDict
 
 from ..errors import BackburnerError
-from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason
+from ..mcp.client_timeouts import LATE_S, TimeoutPolicy, requesting_client
 from ..mcp.dialects.task_tools.wire import CANCEL_TASK, WAIT_FOR_TASK, estimated
 from ..mcp.dialects.tasks_2026.wire import EXTENSION
 from ..mcp.dialects.two_stage import wire
@@ -103,7 +103,8 @@ class Bridge:
             target, elicitation_callback=self._elicit, **{"client_info": info, **options}
         )
         self._host: Context | None = None
-        self._held: dict[Any, asyncio.Task[_Call]] = {}
+        #: Calls by request, with the time of their arrival.
+        self._held: dict[Any, tuple[asyncio.Task[_Call], float]] = {}
         self._handles: dict[str, TaskHandle] = {}
         self._given_up: dict[str, tuple[_Call, float]] = {}
 
@@ -138,7 +139,7 @@ class Bridge:
             try:
                 yield server
             finally:
-                for starting in self._held.values():
+                for starting, _ in self._held.values():
                     starting.cancel()
 
     # -- forwarding
@@ -177,7 +178,7 @@ class Bridge:
                     if typed and not self._patience.gives_up(ctx):
                         patience = None  # only the result matches the schema (docs/decisions/0020)
                     starting = self._started(ctx, name, arguments, progress, typed=typed)
-                call = await self._register(ctx, asyncio.ensure_future(starting))
+                call = await self._register(ctx, asyncio.ensure_future(starting), came_at)
                 left_s = None if patience is None else max(0, patience - (time.monotonic() - came_at))
                 return await self._hold(ctx, call, left_s, progress)
         except BackburnerError as error:
@@ -206,9 +207,9 @@ class Bridge:
         handle = await self._client.start(name, arguments, on_update=progress.say)
         return _Call(handle, key, typed=typed)
 
-    async def _register(self, ctx: Context, starting: asyncio.Task[_Call]) -> _Call:
+    async def _register(self, ctx: Context, starting: asyncio.Task[_Call], came_at: float) -> _Call:
         """Wait for the call's task. A host that stops waiting before its id is here can still cancel it."""
-        self._held[ctx.request_id] = starting
+        self._held[ctx.request_id] = starting, came_at
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -264,9 +265,10 @@ class Bridge:
         """Cancel the task of a call that the host cancelled, unless its timeout did."""
         if ctx.method == "notifications/cancelled":
             said = ctx.params or {}
-            starting = self._held.get(said.get("requestId"))
-            detaches = is_timeout_reason(said.get("reason")) or self._settings.mcp.on_cancel == "detach"
-            if starting is not None and not detaches:
+            starting, came_at = self._held.get(said.get("requestId"), (None, 0.0))
+            waited_s = time.monotonic() - came_at
+            timed_out = self._patience.is_timeout(requesting_client(ctx), said.get("reason"), waited_s)
+            if starting is not None and not timed_out and self._settings.mcp.on_cancel != "detach":
                 with contextlib.suppress(BackburnerError, MCPError):
                     await self._stop(starting)
         return await call_next(ctx)

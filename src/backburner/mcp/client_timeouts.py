@@ -75,21 +75,27 @@ _TABLE = (
     # Idle clocks: #70441, laurigates/claude-plugins#2059; progress restarts them: vfarcic/dot-ai#708.
     _Row("claude-code", Timeouts(100_000, 1800, restarts=True), since=(2, 1, 187), over_http=False),
     _Row("claude-code", Timeouts(100_000, 300, restarts=True), since=(2, 1, 187), over_http=True),
-    # 60 s (orbiqd-briefkit#13, 0.92), then 120 s, and 300 s since June 2026 (codex#28234). Both names: apify.
+    # 60 s (orbiqd-briefkit#13, 0.92), then 120 s, and 300 s since June 2026 (codex#28234), seen in 0.169 as
+    # `codex-mcp-client`: `tool_timeout_sec`, which progress does not restart. Both names: apify.
     _Row("codex*", Timeouts(60)),
     _Row("codex*", Timeouts(300), since=(0, 144)),
     _Row("cursor*", Timeouts(300)),  # cursor#3510; name (cursor-vscode): apify
     _Row("cline*", Timeouts(60)),  # DEFAULT_MCP_TIMEOUT_SECONDS and name: its McpHub.ts; cline#12576
+    # The command line, seen in 3.0 as `@cline/core`. It sends the version 0.0.0.
+    _Row("@cline/*", Timeouts(60)),
     _Row(
         "roo*", Timeouts(60)
     ),  # as configured, progress does not help: Roo-Code#10478; name (Roo-Code): apify
     _Row("zed", Timeouts(60)),  # DEFAULT_REQUEST_TIMEOUT: its context_server/src/client.rs, zed#45378
-    _Row("goose*", Timeouts(300)),  # goose#8295; name: apify
-    _Row("gemini-cli*", Timeouts(600)),  # MCP_DEFAULT_TIMEOUT_MSEC and name: its mcp-client.ts
-    # Progress restarts the 60 s (opencode#32477), and 5 min are the most (#39584); name: apify
-    _Row("opencode", Timeouts(300, 60, restarts=True)),
+    _Row("goose*", Timeouts(300)),  # goose#8295; seen in 1.52 as `goose-cli`
+    # MCP_DEFAULT_TIMEOUT_MSEC and name: its mcp-client.ts; seen in 0.61
+    _Row("gemini-cli*", Timeouts(600)),
+    # Progress restarts the 60 s (opencode#32477). 1.18 had no other limit within 925 s; 5 min in all are
+    # reported of earlier versions (#39584).
+    _Row("opencode", Timeouts(idle_s=60, restarts=True)),
     _Row("antigravity*", Timeouts(180)),  # antigravity-cli#780; name (antigravity-client): apify
     _Row("github-copilot-developer", Timeouts(60)),  # copilot-cli#1535; name: apify
+    _Row("copilot-cli", Timeouts(idle_s=180, restarts=True)),  # seen in 1.0, with no other limit within 925 s
     _Row("langchain-mcp-adapter", Timeouts(60)),  # langchainjs#9136; name: its client.ts
     _Row("jan-*", Timeouts(30)),  # jan#6733; name (Jan-Streamable-Client): apify
     # MCP_SERVER_REQUEST_TIMEOUT, which progress restarts, and MCP_REQUEST_MAX_TOTAL_TIMEOUT of its README
@@ -126,9 +132,16 @@ _TIMER = re.compile("|".join(f"(?:{words})" for _, words in _WORDS), re.IGNORECA
 
 #: Clients that time out without a notification, by name.
 _SILENT = (
-    "mcp",  # Python SDK 1; version 2 has the same name and sends it
-    "codex*",
+    SDK_NAME,  # Python SDK 1; version 2 has the same name, and sends it
+    "codex*",  # 0.169 sends it
+    "goose*",
+    "cline*",
+    "@cline/*",
 )
+#: Reason that Codex sends after a timeout and after Esc.
+_CODEX, _CODEX_REASON = "codex*", "MCP request cancelled by caller"
+#: Codex timeouts are whole seconds; observed ones were at most 3 ms off.
+_CODEX_TOLERANCE_S = 0.03
 #: A repeated call sooner than this is a parallel call: no timeout is shorter.
 _FAN_OUT_S = 3.0
 #: A stream closed sooner was not closed by a timeout.
@@ -137,9 +150,20 @@ _SHORTEST_TIMER_S = 4.0
 LATE_S = 5.0
 
 
-def is_timeout_reason(reason: Any) -> bool:
-    """Return whether the reason of a `notifications/cancelled` names a client timeout."""
-    return isinstance(reason, str) and _TIMER.fullmatch(reason.strip()) is not None
+def is_timeout(client_name: str, reason: Any, waited_s: float, wall_s: float | None = FOREVER) -> bool:
+    """Return whether a client timeout is the cause of a `notifications/cancelled`.
+
+    `waited_s` is the time from the arrival of the request to that of the notification, `wall_s` the client's
+    known timeout.
+    """
+    if not isinstance(reason, str):
+        return False
+    if reason == _CODEX_REASON and fnmatchcase(client_name.casefold(), _CODEX):
+        if wall_s is not None and abs(waited_s - wall_s) <= _LAST_MOMENTS_S:
+            return True  # an answer was due before: this server is late
+        seconds = round(waited_s)
+        return seconds >= 1 and abs(waited_s - seconds) <= _CODEX_TOLERANCE_S
+    return _TIMER.fullmatch(reason.strip()) is not None
 
 
 def may_be_timeout(ctx: RequestContext, waited_s: float) -> bool:
@@ -148,10 +172,14 @@ def may_be_timeout(ctx: RequestContext, waited_s: float) -> bool:
 
 
 def may_be_retry(ctx: RequestContext, held_s: float) -> bool:
-    """Return whether the call may repeat one held on the same connection that timed out silently."""
+    """Return whether the call may repeat one held on the same connection that timed out silently.
+
+    2026-07-28 over HTTP has no such connections. Of the Python SDK, only version 2 speaks that revision.
+    """
     name = client_of(ctx)[0].casefold()
-    silent = not is_modern(ctx) and any(fnmatchcase(name, pattern) for pattern in _SILENT)
-    return silent and held_s >= _FAN_OUT_S
+    if is_modern(ctx) and (ctx.request is not None or name == SDK_NAME):
+        return False
+    return held_s >= _FAN_OUT_S and any(fnmatchcase(name, pattern) for pattern in _SILENT)
 
 
 logger = logging.getLogger(__name__)
@@ -241,6 +269,10 @@ class TimeoutPolicy:
         found = _found(client, self._seen.get(client, ()), _now_ms())
         known = found.source != "default" and client.name != SDK_NAME
         return known and found.hold_s(with_progress=hears) is not None
+
+    def is_timeout(self, client: Client, reason: Any, waited_s: float) -> bool:
+        """Return whether the client's timeout is the cause of its `notifications/cancelled`."""
+        return is_timeout(client.name, reason, waited_s, self.limits(client).timeouts.wall_s)
 
     async def refresh(self) -> None:
         """Read the stored timeouts unless they are fresh; errors are ignored."""

@@ -188,7 +188,7 @@ class TaskMiddleware:
         name = str((ctx.params or {}).get("name"))
         self._tokens.track_tool_call(token.key, name, shown=token.shown, in_progress=True)
         try:
-            result = await self._answer_call(ctx, call_next, token)
+            result = await self._answer_call(ctx, call_next, token, started)
         finally:
             self._tokens.cleanup_completed(token.key)
         if isinstance(result, dict) and "content" in result:
@@ -201,7 +201,9 @@ class TaskMiddleware:
             }
         return result
 
-    async def _answer_call(self, ctx: RequestContext, call_next: CallNext, token: CallToken) -> HandlerResult:
+    async def _answer_call(
+        self, ctx: RequestContext, call_next: CallNext, token: CallToken, came_at: float
+    ) -> HandlerResult:
         name = (ctx.params or {}).get("name")
         own = self._own_tools.get(name) if isinstance(name, str) else None
         if own is not None and own.is_for(ctx):
@@ -213,20 +215,20 @@ class TaskMiddleware:
         if spec is not None:
             validate(ctx)
             with tool_call_span(ctx, spec.name) if is_traced() else nullcontext():
-                return completed(ctx, await self._answer_slow_call(ctx, spec, token))
+                return completed(ctx, await self._answer_slow_call(ctx, spec, token, came_at))
         for dialect in self._dialects:
             dialect.refuse(ctx, name)
         return _about_this_call(await call_next(ctx))
 
     async def _answer_slow_call(
-        self, ctx: RequestContext, spec: ToolSpec, token: CallToken
+        self, ctx: RequestContext, spec: ToolSpec, token: CallToken, came_at: float
     ) -> dict[str, Any]:
         dialect = next(dialect for dialect in self._dialects if dialect.takes(ctx, spec))
         try:
             if spec.ask_first is None or is_followup_round(ctx):
-                return await dialect.answer(SlowCall(ctx, spec, token))
+                return await dialect.answer(SlowCall(ctx, spec, token, came_at=came_at))
             asking, answers = await self._rounds.ask_first(ctx, spec)
-            return asking or await dialect.answer(SlowCall(ctx, spec, token, answers))
+            return asking or await dialect.answer(SlowCall(ctx, spec, token, answers, came_at))
         except BackburnerError as error:
             return error_as_result(error, typed=spec.output_schema is not None)
 

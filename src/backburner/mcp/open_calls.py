@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from ..app import Backburner
@@ -36,13 +37,13 @@ _WRITE_S = 1.0
 #: Cache time of the fact that the store has no open call.
 _BELIEF_S = 0.25
 
-#: Number of identical held calls whose connections are checked.
+#: Number of identical calls that are checked for one to join.
 _LOOKED_AT = 32
 
 _Key = tuple[str, str, str]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Call:
     task_id: str
     key: _Key
@@ -57,13 +58,44 @@ class _Call:
     kept: asyncio.Future[None] | None = None
 
 
+_Ordered = dict[_Call, None]
+
+
+class _Identical:
+    """Open calls with the same owner, tool and inputs, so that those to join are found without a search.
+
+    Each call is in one of three groups, after those that joined the group earlier.
+    """
+
+    __slots__ = ("given_up", "held", "idle")
+
+    def __init__(self) -> None:
+        self.given_up: _Ordered = {}
+        self.held: _Ordered = {}
+        #: Calls without a waiting request; the caller heard least recently comes first.
+        self.idle: _Ordered = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.given_up or self.held or self.idle)
+
+    def place(self, call: _Call) -> None:
+        """Put the call at the end of its group, once it has changed."""
+        self.remove(call)
+        group = self.given_up if call.given_up is not None else self.held if call.holders else self.idle
+        group[call] = None
+
+    def remove(self, call: _Call) -> None:
+        for group in (self.given_up, self.held, self.idle):
+            group.pop(call, None)
+
+
 class OpenCalls:
     """The open calls of one server."""
 
     def __init__(self, app: Backburner) -> None:
         self._app = app
         self._calls: dict[str, _Call] = {}
-        self._by_key: dict[_Key, list[_Call]] = {}
+        self._by_key: dict[_Key, _Identical] = {}
         self._closed: set[str] = set()
         self._notes: list[Note] = []
         self._hurry: asyncio.Event | None = None
@@ -81,7 +113,7 @@ class OpenCalls:
         try:
             yield
         except asyncio.CancelledError:
-            call.given_up = "gone"  # the task may be stored nevertheless
+            self.left(call.task_id)  # the task may be stored nevertheless
             raise
         except BaseException:
             self.close(call.task_id)
@@ -98,16 +130,17 @@ class OpenCalls:
             yield
             return
         call.holders.append(holder)
+        self._place(call)
         try:
             yield
         finally:
             call.holders = [other for other in call.holders if other is not holder]
-            call.heard = time.monotonic()
+            self._heard(call)
 
     def touch(self, task_id: str) -> None:
         """Record that the caller is still active."""
         if (call := self._calls.get(task_id)) is not None:
-            call.heard = time.monotonic()
+            self._heard(call)
 
     def is_held(self, task_id: str) -> bool:
         call = self._calls.get(task_id)
@@ -117,11 +150,13 @@ class OpenCalls:
         """Mark the caller as gone; `give_up` may add the reason."""
         if (call := self._calls.get(task_id)) is not None:
             call.given_up = call.given_up or "gone"
+            self._place(call)
 
     def give_up(self, task_id: str, why: str, **detail: Any) -> None:
         """Record that the caller stopped waiting; a detail also goes to the task's audit trail."""
         if (call := self._calls.get(task_id)) is not None:
             call.given_up = why
+            self._place(call)
         if detail:
             self._notes.append(Note(task_id, "given_up", {"why": why, **detail}))
         self._write_soon(hurry=True)
@@ -137,8 +172,17 @@ class OpenCalls:
 
     def _add(self, call: _Call) -> None:
         self._calls[call.task_id] = call
-        self._by_key.setdefault(call.key, []).append(call)
+        self._by_key.setdefault(call.key, _Identical()).place(call)
         self._write_soon()
+
+    def _heard(self, call: _Call) -> None:
+        call.heard = time.monotonic()
+        self._place(call)
+
+    def _place(self, call: _Call) -> None:
+        """Update the index after a change of the call; a call that is not open any more has no place."""
+        if self._calls.get(call.task_id) is call:
+            self._by_key[call.key].place(call)
 
     # -- joining
 
@@ -156,14 +200,21 @@ class OpenCalls:
     async def _join_here(
         self, new: NewTask, mode: JoinMode, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
     ) -> TaskStatus | None:
-        """Join a call of this server; of many held ones only the latest are checked."""
-        now, calls = time.monotonic(), self._by_key.get(_key(new), [])
-        free = [call for call in calls if mode == "always" or self._is_free(call, now)]
-        for call in reversed(free):
+        """Join a call of this server; of many, only a few are checked."""
+        identical = self._by_key.get(_key(new))
+        if identical is None:
+            return None
+        given_up, held, now = reversed(identical.given_up), reversed(identical.held), time.monotonic()
+        if mode == "always":
+            free, held = chain(held, reversed(identical.idle), given_up), iter(())
+        else:
+            unattended = takewhile(lambda call: not self._is_attended(call, now), identical.idle)
+            free = chain(given_up, unattended)
+        free_calls, held_calls = list(islice(free, _LOOKED_AT)), list(islice(held, _LOOKED_AT))
+        for call in free_calls:
             if (status := await self._joined(call)) is not None:
                 return status
-        held = [] if mode == "always" else [call for call in calls[-_LOOKED_AT:] if call.holders]
-        for call in reversed(held):
+        for call in held_calls:
             if await self._is_abandoned(call, abandoned) and (status := await self._joined(call)) is not None:
                 return status
         return None
@@ -187,9 +238,6 @@ class OpenCalls:
                 return status
         return None
 
-    def _is_free(self, call: _Call, now: float) -> bool:
-        return call.given_up is not None or not self._is_attended(call, now)
-
     async def _is_abandoned(
         self, call: _Call, abandoned: Callable[[RequestContext, float], Awaitable[bool]]
     ) -> bool:
@@ -208,6 +256,7 @@ class OpenCalls:
         except TaskNotFound:
             return None
         if not self._has_an_answer(status.task):
+            self.close(call.task_id)
             return None
         self._notes.append(Note(call.task_id, "joined", {}))
         self._write_soon(hurry=True)
@@ -297,8 +346,9 @@ class OpenCalls:
     def _forget(self, call: _Call) -> None:
         if self._calls.get(call.task_id) is call:
             del self._calls[call.task_id]
-            self._by_key[call.key].remove(call)
-            if not self._by_key[call.key]:
+            identical = self._by_key[call.key]
+            identical.remove(call)
+            if not identical:
                 del self._by_key[call.key]
 
     def _say_last(self, service: TaskService) -> None:

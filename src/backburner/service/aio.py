@@ -134,7 +134,7 @@ class AsyncTaskService:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
-        stop = await self.run(self._service.changes.listen, f"task:{task_id}", wake)
+        stop = await self.look(self._service.changes.listen, f"task:{task_id}", wake)
         try:
             while True:
                 changed.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from backburner import Backburner
 from tests.deployment import Deployment
 from tests.integration.mcp_server.harness import TASKS, Peer, connect, make_app
+from tests.integration.source_documents.pipe import serving
 from tests.services import until
 
 UNKNOWN = "tsk_" + "0" * 36
@@ -48,6 +50,40 @@ async def test_a_client_that_honours_the_poll_interval_sees_a_quick_tool_end_at_
             created = await peer.call("slow", {"n": 0})
             assert created["pollIntervalMs"] <= 100
             assert (await peer.poll(created["taskId"]))["status"] == "completed"
+
+
+EXPECTED = """
+from pathlib import Path
+from backburner import Backburner, TaskContext
+
+bb = Backburner("expected")
+
+@bb.tool(estimate=0.02)
+def wait(flag: str, context: TaskContext) -> str:
+    while not Path(flag).exists() and not context.wait_cancelled(0.01):
+        pass
+    return "over"
+"""
+
+
+def test_a_get_waits_for_the_expected_end_of_a_task_while_others_are_answered(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    app, flag = tmp_path / "expected.py", tmp_path / "over"
+    app.write_text(EXPECTED)
+    with serving(deployment, app=app) as pipe:
+        arguments = {"flag": str(flag)}
+        task_id = pipe.request("tools/call", name="wait", arguments=arguments, _meta=meta())["taskId"]
+        for asked in (task_id, UNKNOWN):
+            params = {"taskId": asked, "_meta": meta()}
+            pipe.send({"jsonrpc": "2.0", "id": asked, "method": "tasks/get", "params": params})
+        first = pipe.until(lambda message: message.get("id") in (task_id, UNKNOWN))
+        assert first["id"] == UNKNOWN
+        flag.touch()
+        seen = pipe.until(lambda message: message.get("id") == task_id)["result"]
+        while seen["status"] == "working":
+            seen = pipe.request("tasks/get", taskId=task_id, _meta=meta())
+        assert seen["result"]["content"][0]["text"] == "over"
 
 
 async def test_last_updated_moves_only_when_the_task_does(server: str) -> None:

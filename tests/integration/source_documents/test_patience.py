@@ -7,7 +7,7 @@ import pytest
 
 from backburner.core.monitoring import ClientTimeout
 from backburner.errors import ConfigError
-from backburner.mcp.client_timeouts import Limits, TimeoutPolicy, Timeouts, limits
+from backburner.mcp.client_timeouts import Limits, TimeoutPolicy, Timeouts, is_timeout, limits
 from backburner.mcp.results import Client
 from backburner.settings import McpSettings, Settings
 from tests.deployment import Deployment
@@ -35,8 +35,9 @@ def patience_s(
         ("codex-mcp-client", "0.154.0", 298.5),
         ("Roo-Code", "3.1", 58.5),
         ("Cline", "3.38.1", 58.5),
+        ("@cline/core", "0.0.0", 58.5),
         ("Zed", "0.2", 58.5),
-        ("goose", "1.2", 298.5),
+        ("goose-cli", "1.52.0", 298.5),
         ("gemini-cli-mcp-client", "0.1", 598.5),
         ("mcp-inspector", "0.9.3", 8.5),
         ("mcp-inspector", "0.17.2", 58.5),
@@ -53,13 +54,14 @@ def test_each_client_has_its_patience(name: str, version: str, expected: float |
     [
         ("claude-code", "2.1.212", False, 1798.5, 99_998.5),
         ("claude-code", "2.1.212", True, 298.5, 99_998.5),
-        ("opencode", "1.0", False, 58.5, 298.5),
+        ("opencode", "1.18.33", False, 58.5, None),
+        ("copilot-cli", "1.0.102", False, 178.5, None),
         ("Visual Studio Code", "1.99", True, 298.5, 298.5),
         ("somebody new", "1.0", True, 24, 24),
     ],
 )
 def test_progress_lengthens_patience_only_where_a_client_s_clock_restarts(
-    name: str, version: str, http: bool, silent: float, heard: float
+    name: str, version: str, http: bool, silent: float, heard: float | None
 ) -> None:
     assert patience_s(name, version, http=http) == silent
     assert patience_s(name, version, http=http, progress=True) == heard
@@ -68,6 +70,38 @@ def test_progress_lengthens_patience_only_where_a_client_s_clock_restarts(
 def test_a_held_call_speaks_up_three_times_before_the_idle_clock_runs_out() -> None:
     assert TimeoutPolicy(Settings()).limits(Client("mcp-inspector", "0.9")).heartbeat_s < 10 / 3
     assert TimeoutPolicy(Settings()).limits(Client("claude-code", "2.1.212")).heartbeat_s == 10
+
+
+BY_CALLER = "MCP request cancelled by caller"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "waited_s", "timed_out"),
+    [
+        ("codex-mcp-client", BY_CALLER, 10.003, True),
+        ("codex-mcp-client", BY_CALLER, 9.971, True),
+        ("codex-mcp-client", BY_CALLER, 300.029, True),
+        ("Codex", BY_CALLER, 1.0, True),
+        ("codex-mcp-client", BY_CALLER, 10.031, False),
+        ("codex-mcp-client", BY_CALLER, 7.4, False),
+        ("codex-mcp-client", BY_CALLER, 0.01, False),
+        ("codex-mcp-client", "Interrupted", 10.0, False),
+        ("codex-mcp-client", None, 10.0, False),
+        ("some-agent", BY_CALLER, 10.0, False),
+        ("codex-mcp-client", "McpError: MCP error -32001: Request timed out", 7.4, True),
+        ("some-agent", "McpError: MCP error -32001: Request timed out", 7.4, True),
+    ],
+)
+def test_a_cancel_is_a_timeout_by_its_reason_and_from_codex_also_after_whole_seconds(
+    name: str, reason: str | None, waited_s: float, timed_out: bool
+) -> None:
+    assert is_timeout(name, reason, waited_s) is timed_out
+
+
+def test_a_cancel_of_codex_when_its_known_timeout_ends_is_a_timeout() -> None:
+    policy, codex = TimeoutPolicy(Settings()), Client("codex-mcp-client", "0.169.0")
+    assert policy.is_timeout(codex, BY_CALLER, 300.4)
+    assert not policy.is_timeout(codex, BY_CALLER, 297.4)
 
 
 # -- what time-outs teach

@@ -18,7 +18,7 @@ from ....core.task import TaskHead
 from ....errors import InvalidRequest, StoreBusy, StoreUnavailable
 from ....service.tasks import TaskStatus
 from ...access import TaskAccess, unexpired
-from ...client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason, may_be_timeout, requesting_client
+from ...client_timeouts import LATE_S, TimeoutPolicy, may_be_timeout, requesting_client
 from ...notifications import ProgressReporter
 from ...progress import ProgressScale, ProgressUpdate
 from ...requests import RequestContext, has_left, owner_of_request, request_meta
@@ -136,8 +136,9 @@ class PendingWaits:
         if not isinstance(request_id, str | int):
             return
         wait = self._waits.pop((stream_of(ctx.session), request_id), None)
-        if wait is not None and is_timeout_reason(said.get("reason")):
-            await self._patience.learn(requesting_client(ctx), wait.waited_s, wait.silent_s)
+        client = requesting_client(ctx)
+        if wait is not None and self._patience.is_timeout(client, said.get("reason"), wait.waited_s):
+            await self._patience.learn(client, wait.waited_s, wait.silent_s)
 
 
 _TRY_AGAIN_S = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ....core.lifecycle import State
+from ....core.task import Task
 from ....errors import TaskNotFound
 from ....service.tasks import TaskStatus
 from ....tools.spec import ToolSpec
@@ -35,6 +38,9 @@ from ..server import Interceptor, Method, ServerDialect, SlowCall
 from . import wire
 
 _TASKS = types.ClientCapabilities(extensions={wire.EXTENSION: {}})
+_UNDER_WAY = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
+#: A task that is so much longer under way than estimated is not expected to end soon.
+_OVERDUE_S = 1.0
 
 
 class Tasks2026(ServerDialect):
@@ -83,10 +89,19 @@ class Tasks2026(ServerDialect):
     # -- methods
 
     async def get(self, ctx: RequestContext, params: wire.TaskIdParams) -> dict[str, Any]:
+        """Return the task. One that should end before the client's next poll is awaited until that time."""
         self._gate(ctx, params.task_id)
         self._access.open_calls.touch(params.task_id)
         with jsonrpc_errors():
-            return await self.detailed(await self._access.polled(params.task_id))
+            status = await self._access.polled(params.task_id)
+            if self._ends_before_next_poll(status):
+                poll_s, owner = status.poll_after_ms / 1000, owner_of_request()
+                with contextlib.suppress(TaskNotFound):  # deleted meanwhile
+                    await self._access.service.aio.wait(
+                        params.task_id, poll_s, owner=owner, until=_has_stopped
+                    )
+                status = await self._access.polled(params.task_id)
+            return await self.detailed(status)
 
     async def update(self, ctx: RequestContext, params: wire.UpdateParams) -> dict[str, Any]:
         """Store the answers; unknown and answered keys are ignored."""
@@ -104,6 +119,13 @@ class Tasks2026(ServerDialect):
             await self._access.head(params.task_id)
             await self._access.service.aio.cancel(params.task_id, owner=owner_of_request())
         return {}
+
+    def _ends_before_next_poll(self, status: TaskStatus) -> bool:
+        task = status.task
+        if task.state not in _UNDER_WAY or task.estimate_s is None or status.eta_s is None:
+            return False
+        age_s = (self._access.app.store.now_ms() - (task.started_at or task.submitted_at)) / 1000
+        return status.eta_s * 1000 <= status.poll_after_ms and age_s < task.estimate_s + _OVERDUE_S
 
     def _gate(self, ctx: RequestContext, task_id: str) -> None:
         _require_tasks(ctx)
@@ -177,6 +199,10 @@ class Tasks2026(ServerDialect):
     async def _send(self, ctx: RequestContext, shown: dict[str, Any]) -> None:
         meta = {**shown.get("_meta", {}), SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         await ctx.session.send_notification(notification(wire.NEWS, {**shown, "_meta": meta}), ctx.request_id)
+
+
+def _has_stopped(task: Task) -> bool:
+    return task.state not in _UNDER_WAY
 
 
 class _ListenSession:

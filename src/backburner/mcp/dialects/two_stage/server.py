@@ -22,7 +22,7 @@ from ....settings import Settings
 from ....tools.results import MCPResult
 from ....tools.spec import AsksMode, ToolSpec
 from ...access import TaskAccess, unexpired
-from ...client_timeouts import LATE_S, is_timeout_reason, may_be_timeout, requesting_client
+from ...client_timeouts import LATE_S, may_be_timeout, requesting_client
 from ...errors import raised_error, task_failure
 from ...notifications import (
     LogMessages,
@@ -435,10 +435,11 @@ class HeldCalls:
             return
         calls, task_id, said = self._access.open_calls, held.task_id, (ctx.params or {}).get("reason")
         told: dict[str, Any] = {"reason": said[:_MOST_CHARS]} if isinstance(said, str) else {}
-        told |= {"client": held.client.name, "waited_s": round(held.progress.waited_s, 3)}
-        if is_timeout_reason(said):
+        waited_s, silent_s = held.progress.waited_s, held.progress.silent_s
+        told |= {"client": held.client.name, "waited_s": round(waited_s, 3)}
+        if self._access.patience.is_timeout(held.client, said, waited_s):
             calls.give_up(task_id, "timed_out", **told)
-            await self._access.patience.learn(held.client, held.progress.waited_s, held.progress.silent_s)
+            await self._access.patience.learn(held.client, waited_s, silent_s)
         elif (held.spec.on_cancel or self._access.settings.mcp.on_cancel) == "detach" or calls.is_held(
             task_id
         ):
