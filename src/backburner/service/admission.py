@@ -59,7 +59,7 @@ class Admission:
             settings.retention.ttl_s if spec.ttl_s is None else spec.ttl_s,
             settings.retention.max_ttl_s,
         )
-        hint_s = hint(spec.estimate, request.inputs)
+        hint_s, inputs_hash = hint(spec.estimate, request.inputs), hash_of(request.inputs)
         return NewTask(
             task_id=new_task_id(now),
             owner=check_text("owner", request.owner, MAX_KEY_CHARS),
@@ -67,7 +67,7 @@ class Admission:
             target=self._target,
             launch=self._launch(),
             inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
+            inputs_hash=inputs_hash,
             queue=check_queue(request.queue or spec.queue_in(settings), settings.queues),
             submitted_at=now,
             ttl_s=ttl_s,
@@ -80,7 +80,7 @@ class Admission:
             external_id=check_optional("external_id", request.external_id),
             parent_id=check_optional("parent_id", request.parent_id),
             hint_s=hint_s,
-            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
+            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s, inputs_hash),
             traceparent=check_optional("traceparent", request.traceparent),
             tracestate=check_tracestate(request.tracestate),
             isolation=spec.isolation or settings.isolation.runners,
@@ -134,3 +134,8 @@ class Admission:
         )
         tool = replace(spec.resources, max_runtime_s=spec.timeout_s)
         return check_resources(asked or Resources(), spec.name, tool, operator)
+
+
+def hash_of(inputs: Mapping[str, Any]) -> str:
+    """Return the hash by which equal inputs are found."""
+    return hashlib.sha256(json_text.canonical(inputs).encode()).hexdigest()

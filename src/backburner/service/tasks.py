@@ -53,7 +53,7 @@ from ..settings import Settings
 from ..store.protocol import Store, TaskQuery
 from ..tools.estimates import Estimator, ExpectedRuntime, advised_poll_ms, eta_s, poll_after_ms
 from ..tools.spec import Registry
-from .admission import Admission
+from .admission import Admission, hash_of
 from .changes import Changes
 from .cursors import TaskPage, read_page
 
@@ -409,6 +409,17 @@ class TaskService:
             return self._view(task, self.store.position(task))
         except StoreError:
             return TaskStatus(task, None, self._estimator.expected(task), None, poll_after_ms(None, 0.0))
+
+    def known_left_s(self, status: TaskStatus, inputs: Mapping[str, Any]) -> float | None:
+        """Return the time left by the author, by runs with these very inputs, or by progress; else None.
+
+        An estimate by runs with other inputs is fit to be shown, but not to decide how a call is answered.
+        """
+        task = status.task
+        has_progress = task.progress is not None and bool(task.progress.percent)
+        if status.eta_s is None or task.hint_s is not None or has_progress:
+            return status.eta_s
+        return status.eta_s if self._estimator.has_run(task.tool_name, hash_of(inputs)) else None
 
     def _view(self, task: Task, position: int | None, created: bool = False) -> TaskStatus:
         elapsed_s = max(0, self._clock.now_ms() - (task.started_at or task.submitted_at)) / 1000

@@ -18,7 +18,7 @@ from ....core.task import TaskHead
 from ....errors import InvalidCursor, InvalidRequest, StoreBusy, StoreUnavailable
 from ....service.tasks import TaskStatus
 from ...access import TaskAccess, unexpired
-from ...client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason, may_be_timeout, requesting_client
+from ...client_timeouts import LATE_S, TimeoutPolicy, is_timeout_reason, may_be_timeout
 from ...notifications import ProgressReporter
 from ...progress import ProgressScale, ProgressUpdate
 from ...requests import RequestContext, has_left, owner_of_request, request_meta
@@ -103,23 +103,23 @@ class PendingWaits:
 
     def __init__(self, patience: TimeoutPolicy) -> None:
         self._patience = patience
-        self._waits: dict[tuple[int, Any], ProgressReporter] = {}
+        self._waits: dict[tuple[int, Any], tuple[RequestContext, ProgressReporter]] = {}
 
     @asynccontextmanager
     async def waiting(self, ctx: RequestContext, wait: ProgressReporter) -> AsyncIterator[None]:
         """Register a wait for this block."""
-        key, keep_s, client = (stream_of(ctx.session), ctx.request_id), 0.0, requesting_client(ctx)
-        self._waits[key] = wait
+        key, keep_s = (stream_of(ctx.session), ctx.request_id), 0.0
+        self._waits[key] = ctx, wait
         try:
             yield
             if await has_left(ctx):
-                await self._patience.learn(client, wait.waited_s, wait.silent_s)
+                await self._patience.note_timeout(ctx, wait.waited_s, wait.silent_s)
             else:
-                await self._patience.delivered(client, wait.waited_s)
+                await self._patience.note_delivered(ctx, wait.waited_s)
         except asyncio.CancelledError:
             keep_s = LATE_S
             if may_be_timeout(ctx, wait.waited_s):
-                self._patience.learn_soon(client, wait.waited_s, wait.silent_s)
+                self._patience.note_timeout_soon(ctx, wait.waited_s, wait.silent_s)
             raise
         finally:
             asyncio.get_running_loop().call_later(keep_s, self._waits.pop, key, None)
@@ -130,9 +130,9 @@ class PendingWaits:
         request_id = said.get("requestId")
         if not isinstance(request_id, str | int):
             return
-        wait = self._waits.pop((stream_of(ctx.session), request_id), None)
+        waiting, wait = self._waits.pop((stream_of(ctx.session), request_id), (ctx, None))
         if wait is not None and is_timeout_reason(said.get("reason")):
-            await self._patience.learn(requesting_client(ctx), wait.waited_s, wait.silent_s)
+            await self._patience.note_timeout(waiting, wait.waited_s, wait.silent_s)
 
 
 _TRY_AGAIN_S = 1.0
