@@ -444,7 +444,9 @@ class HeldCalls:
         except asyncio.CancelledError:
             keep_s = LATE_S  # `cancelled` may follow with the reason
             calls.left(task_id)
-            asyncio.get_running_loop().call_later(_SETTLE_S, self._settle, key, ctx, held.progress.waited_s)
+            if not identifies_program(held.client):  # it may repeat the call at once
+                self._note_closed_stream(held, held.progress.waited_s)
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._settle, key, held.progress.waited_s)
             raise
         finally:
             asyncio.get_running_loop().call_later(keep_s, self._held.pop, key, None)
@@ -489,15 +491,19 @@ class HeldCalls:
             await self._access.service.aio.cancel(task_id, owner=owner, reason=reason)
             calls.close(task_id)
 
-    def _settle(self, key: tuple[int, Any], ctx: RequestContext, waited_s: float) -> None:
+    def _settle(self, key: tuple[int, Any], waited_s: float) -> None:
         """Give up a call that was aborted without a notification: its client or connection is gone."""
         held = self._held.get(key)
         if held is None:
             return
         client, calls = held.client, self._access.open_calls
         calls.give_up(held.task_id, "gone", client=client.name, waited_s=round(waited_s, 3))
-        if may_be_timeout(ctx, waited_s):
-            self._access.patience.note_timeout_soon(ctx, waited_s, held.progress.silent_s, held.task_id)
+        self._note_closed_stream(held, waited_s)
+
+    def _note_closed_stream(self, held: _Held, waited_s: float) -> None:
+        if may_be_timeout(held.ctx, waited_s):
+            silent_s = held.progress.silent_s
+            self._access.patience.note_timeout_soon(held.ctx, waited_s, silent_s, held.task_id)
 
     async def _delivered(self, ctx: RequestContext, held: _Held) -> None:
         """Record that the answer was sent, or that the connection is closed."""
