@@ -176,7 +176,7 @@ logger = logging.getLogger(__name__)
 
 Source = Literal["settings", "learned", "table", "default"]
 
-#: For unknown clients: the shortest timeout of any host without the SDK's default name.
+#: For waits of unknown clients: the shortest timeout of any host without the SDK's default name.
 _UNKNOWN = Timeouts(30.0)
 #: Share of a timeout after which the answer is sent. Documented timeouts are used up to the last moments:
 #: a late answer costs one more call, which joins.

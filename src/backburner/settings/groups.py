@@ -241,7 +241,7 @@ class McpSettings:
     patience_s: float | None = setting(
         None,
         "How long a plain call is held before the client gets a handle (default: what is known of the client;"
-        " else 24 s)",
+        " else to its end)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = setting(
         dict,
