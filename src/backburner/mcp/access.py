@@ -154,12 +154,19 @@ class TaskAccess:
         if request.external_id is not None or request.answers or not window_s or spec.join == "never":
             return await aio.submit_new(new)
         if request_meta(ctx).get(NEW) is not True:
-            status = await self.open_calls.join(new, spec.join, partial(_is_abandoned, ctx))
+            status = await self.open_calls.join(new, spec.join, partial(self._is_abandoned, ctx))
             if status is not None:
                 COUNTERS.joined_calls += 1
                 return replace(status, joined=True)
         with self.open_calls.opening(new):
             return await aio.submit_new(new)
+
+    async def _is_abandoned(self, ctx: RequestContext, held: RequestContext, held_s: float) -> bool:
+        """Return whether the client of `held` may be gone, now that `ctx` sends the same call."""
+        if stream_of(ctx.session) == stream_of(held.session) and may_be_retry(ctx, held_s):
+            self.patience.note_retry(ctx, held_s)
+            return True
+        return await has_left(held)
 
     def _stored_meta(self, ctx: RequestContext, spec: ToolSpec) -> dict[str, Any]:
         token = token_meta(request_meta(ctx).get("progressToken"))
@@ -237,12 +244,6 @@ class TaskAccess:
         if name in tools:
             return tools.get(name).output_schema is not None
         return task.result_kind == "call_tool_result"
-
-
-async def _is_abandoned(ctx: RequestContext, held: RequestContext, held_s: float) -> bool:
-    """Return whether the client of `held` may be gone, now that `ctx` sends the same call."""
-    same_client = stream_of(ctx.session) == stream_of(held.session)
-    return (same_client and may_be_retry(ctx, held_s)) or await has_left(held)
 
 
 def unexpired(status: TaskStatus) -> TaskStatus:

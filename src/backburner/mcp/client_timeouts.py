@@ -7,6 +7,7 @@ import logging
 import math
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +19,7 @@ from ..core.times import iso
 from ..errors import BackburnerError
 from ..settings import Settings
 from ..store.protocol import Store
+from .callers import PerCaller, is_one_caller
 from .requests import RequestContext, client_of, is_modern, request_meta
 from .results import Client, setting_for
 
@@ -45,12 +47,16 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Timeouts of clients by name pattern, from a version on, for one transport or both."""
+    """Timeouts of clients by name pattern, from a version on, for one transport or both.
+
+    `turn_per_task`: each task of the tasks extension costs the host a turn of its model.
+    """
 
     name: str
     timeouts: Timeouts
     since: tuple[int, ...] = ()
     over_http: bool | None = None
+    turn_per_task: bool = False
 
     def fits(self, client: Client) -> bool:
         return (
@@ -71,7 +77,7 @@ _TABLE = (
     # for 60 s (claude-code#22542) or 240 s (#44032, #65643).
     _Row("claude-ai", Timeouts(60)),
     # Name: claude-code#43299. 60 s is reported of earlier versions (#18684) and of the desktop app (#63379).
-    _Row("claude-code*", Timeouts(60)),
+    _Row("claude-code*", Timeouts(60), turn_per_task=True),
     # Idle clocks: #70441, laurigates/claude-plugins#2059; progress restarts them: vfarcic/dot-ai#708.
     _Row("claude-code", Timeouts(100_000, 1800, restarts=True), since=(2, 1, 187), over_http=False),
     _Row("claude-code", Timeouts(100_000, 300, restarts=True), since=(2, 1, 187), over_http=True),
@@ -111,6 +117,16 @@ _TABLE = (
 def known_timeouts(client: Client) -> Timeouts | None:
     """Return the table's timeouts for a client; None if it is unknown."""
     return next((row.timeouts for row in reversed(_TABLE) if row.fits(client)), None)
+
+
+def identifies_program(client: Client) -> bool:
+    """Return whether the client's name is that of one program, which the table knows."""
+    return client.name.casefold() != SDK_NAME and known_timeouts(client) is not None
+
+
+def spends_turn_on_task(client: Client) -> bool:
+    """Return whether each task costs the host a turn of its model."""
+    return any(row.turn_per_task for row in _TABLE if row.fits(client))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -179,14 +195,16 @@ def may_be_retry(ctx: RequestContext, held_s: float) -> bool:
     name = client_of(ctx)[0].casefold()
     if is_modern(ctx) and (ctx.request is not None or name == SDK_NAME):
         return False
-    return held_s >= _FAN_OUT_S and any(fnmatchcase(name, pattern) for pattern in _SILENT)
+    silent = any(fnmatchcase(name, pattern) for pattern in _SILENT)
+    unknown = not is_modern(ctx) and known_timeouts(requesting_client(ctx)) is None
+    return (silent or unknown) and held_s >= _FAN_OUT_S
 
 
 logger = logging.getLogger(__name__)
 
 Source = Literal["settings", "learned", "table", "default"]
 
-#: For unknown clients: the shortest timeout of any host without the SDK's default name.
+#: For waits of unknown clients: the shortest timeout of any host without the SDK's default name.
 _UNKNOWN = Timeouts(30.0)
 #: Share of a timeout after which the answer is sent. Documented timeouts are used up to the last moments:
 #: a late answer costs one more call, which joins.
@@ -199,6 +217,12 @@ _LONGEST_NAME = 100
 _DAY_MS, _MONTH_MS = 86_400_000, 30 * 86_400_000
 #: Relative tolerance between observed timeouts.
 _ALIKE = 0.1
+#: Share of the time until a repeated call that is taken for the timeout; a model's turn is the rest.
+_BEFORE_RETRY = 0.6
+#: Time for which a timeout of a program whose name identifies none counts.
+_DAY_S = 86_400.0
+#: Tasks whose callers timed out, or may have: so many are remembered.
+_MOST_TASKS = 1000
 #: Cache time of the stored timeouts.
 _FRESH_S = 2.0
 
@@ -228,7 +252,9 @@ class Limits:
 class TimeoutPolicy:
     """A server's knowledge of client timeouts, refreshed from the store.
 
-    Without an app there is no store, and nothing is learned.
+    Timeouts of programs that the table knows are stored by name, for all servers. A generic or unknown name
+    says nothing about the program, so its timeouts are in memory, by caller.
+    Without an app there is no store, and nothing is stored.
     """
 
     def __init__(self, settings: Settings, app: Backburner | None = None) -> None:
@@ -237,12 +263,23 @@ class TimeoutPolicy:
         self._seen: Mapping[Client, list[ClientTimeout]] = {}
         self._stale_at = 0.0
         self._learning: set[asyncio.Future[None]] = set()
+        #: Timeouts of programs without a name of their own, and when they were observed.
+        self._here: PerCaller[tuple[float, float]] = PerCaller()
+        #: Tasks whose anonymous callers timed out.
+        self._given_up: OrderedDict[str, None] = OrderedDict()
+        #: Times after which callers went on without an answer, by task: perhaps timeouts.
+        self._suspected: PerCaller[dict[str, float]] = PerCaller()
 
     # -- limits
 
     def limits_of(self, ctx: RequestContext) -> Limits:
         """Return the limits of the client of a request."""
-        return self.limits(requesting_client(ctx))
+        client = requesting_client(ctx)
+        found = self.limits(client)
+        if found.source == "settings" or identifies_program(client):
+            return found
+        timeout_s = self._timeout_here(ctx)
+        return found if timeout_s is None else Limits(Timeouts(timeout_s), "learned")
 
     def limits(self, client: Client) -> Limits:
         return limits(client, self._settings, self._seen.get(client, ()), _now_ms())
@@ -255,11 +292,20 @@ class TimeoutPolicy:
         """
         return self.limits_of(ctx).hold_s(with_progress=_hears(ctx) and not silent)
 
-    def gives_up(self, ctx: RequestContext) -> bool:
-        return self.is_known_to_give_up(requesting_client(ctx), hears=_hears(ctx))
+    def gives_up(self, ctx: RequestContext, task_id: str = "") -> bool:
+        """Return whether the caller is known to time out, at least on calls for this task.
+
+        A generic or unknown name is not evidence: the caller itself must have timed out before.
+        """
+        client = requesting_client(ctx)
+        if identifies_program(client) or _chosen_s(client, self._settings) is not None:
+            return self.is_known_to_give_up(client, hears=_hears(ctx))
+        if self._timeout_here(ctx) is None:
+            return False
+        return is_one_caller(ctx) or task_id in self._given_up
 
     def is_known_to_give_up(self, client: Client, *, hears: bool = False) -> bool:
-        """Return whether a client is known to time out (docs/decisions/0020).
+        """Return whether clients of that name are known to time out (docs/decisions/0020).
 
         The SDK's default name identifies no program, so neither the table nor learned timeouts count for it.
         """
@@ -286,11 +332,74 @@ class TimeoutPolicy:
 
     # -- learning
 
-    async def learn(self, client: Client, waited_s: float, silent_s: float) -> None:
-        """Store that a client timed out on a held call, or that its answer was undeliverable.
+    async def note_timeout(
+        self, ctx: RequestContext, waited_s: float, silent_s: float, task_id: str = ""
+    ) -> None:
+        """Learn that the caller timed out on a held call, or that its answer was undeliverable.
 
         `waited_s` is the time since the call, `silent_s` that since the last progress notification.
         """
+        client = requesting_client(ctx)
+        if identifies_program(client):
+            await self.learn(client, waited_s, silent_s)
+        elif waited_s >= _SHORTEST_S:
+            self._remember(ctx, waited_s, task_id)
+
+    def note_timeout_soon(
+        self, ctx: RequestContext, waited_s: float, silent_s: float, task_id: str = ""
+    ) -> None:
+        """Learn in the background."""
+        learning = asyncio.ensure_future(self.note_timeout(ctx, waited_s, silent_s, task_id))
+        self._learning.add(learning)
+        learning.add_done_callback(self._learning.discard)
+
+    def note_retry(self, ctx: RequestContext, held_s: float) -> None:
+        """Learn that the caller repeats a call that has been held so long: its timeout is shorter."""
+        client = requesting_client(ctx)
+        if not identifies_program(client):
+            known = known_timeouts(client) or _UNKNOWN
+            self._remember(ctx, min(_BEFORE_RETRY * held_s, known.wall_s or math.inf))
+
+    def suspect_timeout(self, ctx: RequestContext, task_id: str, waited_s: float) -> None:
+        """Note that the caller went on while its call was held, as after a timeout."""
+        suspected = self._suspected.get(ctx)
+        if suspected is None or len(suspected) >= _MOST_TASKS:
+            suspected = {}
+            self._suspected.put(ctx, suspected)
+        suspected.setdefault(task_id, waited_s)
+
+    def confirm_timeout(self, ctx: RequestContext, task_id: str) -> None:
+        """Learn a suspected timeout, now that the caller has repeated its call."""
+        timeout_s = (self._suspected.get(ctx) or {}).pop(task_id, None)
+        if timeout_s is not None and not identifies_program(requesting_client(ctx)):
+            self._remember(ctx, timeout_s, task_id)
+
+    async def note_delivered(self, ctx: RequestContext, waited_s: float) -> None:
+        """Forget learned timeouts of the caller that a delivered answer disproves."""
+        client = requesting_client(ctx)
+        if identifies_program(client):
+            await self.delivered(client, waited_s)
+            return
+        timeout_s = self._timeout_here(ctx)
+        if timeout_s is not None and timeout_s < waited_s * (1 - _ALIKE) and not may_be_retry(ctx, waited_s):
+            self._here.discard(ctx)
+
+    def _remember(self, ctx: RequestContext, timeout_s: float, task_id: str = "") -> None:
+        known_s = self._timeout_here(ctx)
+        shortest_s = timeout_s if known_s is None else min(timeout_s, known_s)
+        self._here.put(ctx, (shortest_s, time.monotonic()))
+        if task_id:
+            self._given_up[task_id] = None
+            while len(self._given_up) > _MOST_TASKS:
+                self._given_up.popitem(last=False)
+
+    def _timeout_here(self, ctx: RequestContext) -> float | None:
+        """Return the shortest timeout of this caller that was observed in the last day."""
+        timeout_s, seen_at = self._here.get(ctx) or (None, 0.0)
+        return timeout_s if time.monotonic() - seen_at < _DAY_S else None
+
+    async def learn(self, client: Client, waited_s: float, silent_s: float) -> None:
+        """Store that clients of that name time out after so long."""
         if self._app is None or waited_s < _SHORTEST_S or not _can_be_kept(client):
             return
         waited_ms, silent_ms = int(waited_s * 1000), int(min(silent_s, waited_s) * 1000)
@@ -305,12 +414,6 @@ class TimeoutPolicy:
             return
         self._stale_at = 0.0
         await self.refresh()
-
-    def learn_soon(self, client: Client, waited_s: float, silent_s: float) -> None:
-        """Learn in the background."""
-        learning = asyncio.ensure_future(self.learn(client, waited_s, silent_s))
-        self._learning.add(learning)
-        learning.add_done_callback(self._learning.discard)
 
     async def delivered(self, client: Client, waited_s: float) -> None:
         """Remove learned timeouts that a delivered answer disproves."""

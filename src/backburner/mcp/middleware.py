@@ -159,6 +159,8 @@ class TaskMiddleware:
         return {**result, "capabilities": capabilities}
 
     async def _list_tools(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
+        for dialect in self._dialects:
+            dialect.on_list(ctx)
         result = as_dict(await call_next(ctx))
         await self._slow_tools.take_note(result)
         tools = [self._described(ctx, tool) for tool in result["tools"]]
@@ -332,10 +334,11 @@ def _listed_function(spec: ToolSpec) -> dict[str, Any]:
 def server_dialects(
     access: TaskAccess, rounds: InputRounds, tokens: ProgressTokens
 ) -> tuple[ServerDialect, ...]:
-    of_their_own = Tasks2026(access, rounds), Tasks2025(access), TaskId(access)
+    two_stage = TwoStage(access, rounds, tokens)
+    of_their_own = Tasks2026(access, rounds, two_stage.holder), Tasks2025(access), TaskId(access)
     return (
         *of_their_own,
-        TwoStage(access, rounds, tokens),
+        two_stage,
         TaskTools(access),
         TaskCard(access, of_their_own),
     )

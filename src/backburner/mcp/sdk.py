@@ -201,8 +201,14 @@ def connection_of(session: ServerSession) -> Connection:
 
 
 def stream_of(session: ServerSession) -> int:
-    """Return an id shared by all messages of one client; 2026-07-28 has a connection per message."""
-    return id(session._connection.outbound)
+    """Return an id shared by all messages of one client; over HTTP, 2026-07-28 has one per message."""
+    return id(channel_of(session) or session._connection)
+
+
+def channel_of(session: ServerSession) -> object | None:
+    """Return the channel that a client's requests share; None for 2026-07-28 over HTTP, which has none."""
+    connection = session._connection
+    return connection.outbound if connection.has_standalone_channel else None
 
 
 def without_stream(manager: StreamableHTTPSessionManager) -> ASGIApp:

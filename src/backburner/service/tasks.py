@@ -423,6 +423,17 @@ class TaskService:
         except StoreError:
             return TaskStatus(task, None, self._estimator.expected(task), None, poll_after_ms(None, 0.0))
 
+    def known_left_s(self, status: TaskStatus, inputs: Mapping[str, Any]) -> float | None:
+        """Return the time left by the author, by runs with these very inputs, or by progress; else None.
+
+        An estimate by runs with other inputs is fit to be shown, but not to decide how a call is answered.
+        """
+        task = status.task
+        has_progress = task.progress is not None and bool(task.progress.percent)
+        if status.eta_s is None or task.hint_s is not None or has_progress:
+            return status.eta_s
+        return status.eta_s if self._estimator.has_run(task.tool_name, _hash_of(inputs)) else None
+
     def _view(self, task: Task, position: int | None, created: bool = False) -> TaskStatus:
         elapsed_s = max(0, self._clock.now_ms() - (task.started_at or task.submitted_at)) / 1000
         ran_s = elapsed_s if task.started_at else 0.0
@@ -469,7 +480,7 @@ class Admission:
             settings.retention.ttl_s if spec.ttl_s is None else spec.ttl_s,
             settings.retention.max_ttl_s,
         )
-        hint_s = hint(spec.estimate, request.inputs)
+        hint_s, inputs_hash = hint(spec.estimate, request.inputs), _hash_of(request.inputs)
         return NewTask(
             task_id=new_task_id(now),
             owner=check_text("owner", request.owner, MAX_KEY_CHARS),
@@ -477,7 +488,7 @@ class Admission:
             target=self._target,
             launch=self._launch(),
             inputs_json=inputs_json,
-            inputs_hash=hashlib.sha256(json_text.canonical(request.inputs).encode()).hexdigest(),
+            inputs_hash=inputs_hash,
             queue=check_queue(request.queue or spec.queue_in(settings), settings.queues),
             submitted_at=now,
             ttl_s=ttl_s,
@@ -490,7 +501,7 @@ class Admission:
             external_id=check_optional("external_id", request.external_id),
             parent_id=check_optional("parent_id", request.parent_id),
             hint_s=hint_s,
-            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s),
+            estimate_s=self._estimator.estimate(spec.name, len(inputs_json), hint_s, inputs_hash),
             traceparent=check_optional("traceparent", request.traceparent),
             tracestate=check_tracestate(request.tracestate),
             isolation=spec.isolation or settings.isolation.runners,
@@ -544,3 +555,8 @@ class Admission:
         )
         tool = replace(spec.resources, max_runtime_s=spec.timeout_s)
         return check_resources(asked or Resources(), spec.name, tool, operator)
+
+
+def _hash_of(inputs: Mapping[str, Any]) -> str:
+    """Return the hash by which equal inputs are found."""
+    return hashlib.sha256(json_text.canonical(inputs).encode()).hexdigest()

@@ -242,12 +242,19 @@ class McpSettings:
     patience_s: float | None = setting(
         None,
         "How long a plain call is held before the client gets a handle (default: what is known of the client;"
-        " else 24 s)",
+        " else to its end)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = setting(
         dict,
         "How long to hold calls by a client's name or `name@version`, where the first that fits counts",
         example='{"cursor*": "50s", "my-host@2.*": "forever"}',
+    )
+    task_grace_s: float | None = setting(
+        None,
+        "How long a call of any client of the 2026-07-28 tasks is held before it becomes a task, unless it is"
+        " known to take longer; 0: every call becomes one at once (default: up to 5 s for hosts whose model"
+        " spends a turn on each task, such as Claude Code)",
+        example="3s",
     )
     result_tokens: int = setting(
         20_000,

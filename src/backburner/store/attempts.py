@@ -76,6 +76,7 @@ def end(tx: Transaction, row: Row, task_id: str, outcome: Outcome) -> State:
                 task_id=task_id,
                 tool_name=row["tool_name"],
                 inputs_bytes=row["inputs_bytes"],
+                inputs_hash=row["inputs_hash"],
                 hint_s=row["hint_s"],
                 now=tx.now,
                 seconds=(outcome.metrics or {}).get("wall_s", (tx.now - row["started_at"]) / 1000),

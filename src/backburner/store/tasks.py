@@ -6,7 +6,7 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -65,11 +65,12 @@ class TaskQuery:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The duration of one success, with the author's estimate."""
+    """The duration of one success, with the author's estimate. `inputs_hash` is not compared."""
 
     inputs_bytes: int
     seconds: float
     hint_s: float | None
+    inputs_hash: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class EstimateSource(StrEnum):
 
 _WORDS = {
     EstimateSource.AUTHOR: "as the tool's author says",
-    EstimateSource.LEARNED: "by its earlier runs",
+    EstimateSource.LEARNED: "by earlier runs",
     EstimateSource.OTHER_TOOLS: "a guess by the app's other tools",
     EstimateSource.DEFAULT: "a guess, since nothing is known yet",
 }
@@ -77,19 +77,35 @@ class Experience:
         self._runs = runs
         self._by_bucket: dict[int, float | None] = {}
 
-    def estimate(self, inputs_bytes: int, hint_s: float | None) -> float | None:
-        """Return the author's hint, corrected by experience, or a high quantile of like-sized runs."""
+    def estimate(self, inputs_bytes: int, hint_s: float | None, inputs_hash: str = "") -> float | None:
+        """Return the author's hint, corrected by experience, or a high quantile of earlier runs.
+
+        Runs with the same inputs count first, then runs with inputs of a like size.
+        """
         if hint_s is not None:
             return min(hint_s * self._correction, LONGEST_S)
+        if self.has_run(inputs_hash):
+            return _usual_s(self._by_inputs[inputs_hash])
         bucket = inputs_bytes.bit_length()
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = self._learned(bucket)
         return self._by_bucket[bucket]
 
+    def has_run(self, inputs_hash: str) -> bool:
+        """Return whether a run had these inputs."""
+        return bool(inputs_hash) and inputs_hash in self._by_inputs
+
     @cached_property
     def typical_s(self) -> float | None:
         """Median runtime, for any inputs."""
         return median(run.seconds for run in self._runs) if self._runs else None
+
+    @cached_property
+    def _by_inputs(self) -> Mapping[str, Sequence[float]]:
+        found: dict[str, list[float]] = {}
+        for run in self._runs:
+            found.setdefault(run.inputs_hash, []).append(run.seconds)
+        return found
 
     @cached_property
     def _correction(self) -> float:
@@ -98,10 +114,14 @@ class Experience:
 
     def _learned(self, bucket: int) -> float | None:
         alike = [run.seconds for run in self._runs if run.inputs_bytes.bit_length() == bucket]
-        sample = alike if len(alike) >= _ENOUGH_IN_BUCKET else [run.seconds for run in self._runs]
-        if len(sample) < 2:
-            return sample[0] if sample else None
-        return max(0.0, quantiles(sample, n=100, method="inclusive")[_QUANTILE - 1])
+        return _usual_s(alike if len(alike) >= _ENOUGH_IN_BUCKET else [run.seconds for run in self._runs])
+
+
+def _usual_s(sample: Sequence[float]) -> float | None:
+    """Return a high quantile; None for an empty sample."""
+    if len(sample) < 2:
+        return sample[0] if sample else None
+    return max(0.0, quantiles(sample, n=100, method="inclusive")[_QUANTILE - 1])
 
 
 class Estimator:
@@ -114,9 +134,15 @@ class Estimator:
         self._lock = threading.Lock()
         self._experiences: dict[str, tuple[float, Experience]] = {}
 
-    def estimate(self, tool_name: str, inputs_bytes: int, hint_s: float | None) -> float | None:
+    def estimate(
+        self, tool_name: str, inputs_bytes: int, hint_s: float | None, inputs_hash: str = ""
+    ) -> float | None:
         """Expected seconds of run time, or None when nothing is known of the tool."""
-        return self._experience(tool_name, _REMEMBER_S).estimate(inputs_bytes, hint_s)
+        return self._experience(tool_name, _REMEMBER_S).estimate(inputs_bytes, hint_s, inputs_hash)
+
+    def has_run(self, tool_name: str, inputs_hash: str) -> bool:
+        """Return whether one of the tool's latest runs had these inputs. Reads the store."""
+        return self._experience(tool_name, _REMEMBER_S).has_run(inputs_hash)
 
     def expected(self, task: Task) -> ExpectedRuntime:
         """Return the estimate made at submission, else a guess. Never fails.

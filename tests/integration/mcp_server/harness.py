@@ -102,6 +102,8 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     check: bool = True,
     extensions: Mapping[str, dict[str, Any]] | None = None,
+    name: str | None = None,
+    version: str = "1.0",
 ) -> AsyncIterator[Peer]:
     """A client of `target`: an address of MCP, stdio parameters, or a server in this process."""
     version = "2026-07-28" if era == "2026" else "2025-11-25"
@@ -124,6 +126,7 @@ async def connect(
             mode=version if era == "2026" else "legacy",
             extensions=[advertise(name, given) for name, given in declared.items()],
             elicitation_callback=elicit,
+            client_info=None if name is None else types.Implementation(name=name, version=version),
         )
         await stack.enter_async_context(client)
         yield Peer(client, wire)

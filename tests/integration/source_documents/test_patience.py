@@ -156,11 +156,11 @@ def test_a_patience_that_is_set_holds_for_all_clients() -> None:
     assert patience_s("mcp", "1", settings) == 50
 
 
-@pytest.mark.parametrize(("given", "held"), [("", False), ("50s", True)])
-def test_a_patience_that_is_set_counts_also_when_it_is_what_most_clients_get(
+@pytest.mark.parametrize(("given", "held"), [("", True), ("3s", False), ("50s", True)])
+def test_a_program_that_is_not_known_to_give_up_gets_its_result_unless_a_patience_is_set(
     deployment: Deployment, tmp_path: Path, given: str, held: bool
 ) -> None:
-    """The tool should take 20 s, the client is known to wait for 5, and the operator says that it waits."""
+    """The tool should take 20 s, and the client has the default name of an SDK."""
     deployment.settings = {"mcp__patience_s": given} if given else {}
     (tmp_path / "indexed").touch()
     with serving(deployment) as pipe:

@@ -71,17 +71,19 @@ def test_one_setting_answers_every_call_of_an_app_with_the_handle(
 
 
 def test_where_the_author_leaves_it_open_only_those_are_told_who_can_take_it(
-    pipe: Pipe, tmp_path: Path
+    deployment: Deployment, tmp_path: Path
 ) -> None:
     """This client waits for 5 s, so a tool that should take 20 is answered with the handle."""
-    pipe.initialize("mcp")
-    (tmp_path / "indexed").touch()
-    inputs = {"name": "wksm_vault_index", "arguments": {"path": str(tmp_path)}}
-    plain = pipe.request("tools/call", **inputs)["data"]["job_id"]
-    pipe.request("tools/call", name="wait_for_task", arguments={"task_id": plain})
-    told = pipe.request("tools/call", **inputs, _meta={"async": True})["data"]["job_id"]
-    pipe.notified("notifications/tool_result", job_id=told)
-    assert told_of(pipe) == {told}
+    deployment.settings = {"mcp__client_patience": '{"hasty": "4s"}'}
+    with serving(deployment) as pipe:
+        pipe.initialize("hasty")
+        (tmp_path / "indexed").touch()
+        inputs = {"name": "wksm_vault_index", "arguments": {"path": str(tmp_path)}}
+        plain = pipe.request("tools/call", **inputs)["data"]["job_id"]
+        pipe.request("tools/call", name="wait_for_task", arguments={"task_id": plain})
+        told = pipe.request("tools/call", **inputs, _meta={"async": True})["data"]["job_id"]
+        pipe.notified("notifications/tool_result", job_id=told)
+        assert told_of(pipe) == {told}
 
 
 def test_a_job_that_asks_is_answered_by_the_client_that_can_be_asked(pipe: Pipe) -> None:

@@ -60,6 +60,13 @@ def test_runs_with_inputs_of_like_size_count_where_there_are_enough() -> None:
     assert Experience(few).estimate(5100, None) == 1
 
 
+def test_runs_with_the_same_inputs_count_before_all_others() -> None:
+    experience = Experience([*runs(5, 5, 5, 5, 5, 5), Runtime(100, 0.1, None, "same")])
+    assert experience.estimate(100, None, "same") == 0.1
+    assert experience.estimate(100, None, "others") == 5
+    assert (experience.has_run("same"), experience.has_run("others")) == (True, False)
+
+
 def test_experience_corrects_a_hint_that_is_off() -> None:
     assert Experience(runs(20, 20, 22, hint_s=10)).estimate(100, 30.0) == 60
     assert Experience(runs(20)).estimate(100, 30.0) == 30

@@ -48,6 +48,20 @@ def test_what_a_tool_took_before_is_expected_next_time(
         fresh.close()
 
 
+def test_only_runs_with_the_same_inputs_decide_that_a_call_takes_long(
+    service: TaskService, store: Store, tools: Registry, settings: Settings, worker: Worker, clock: FakeClock
+) -> None:
+    run(service, worker, clock, "any", 90, x="long")
+    fresh = TaskService(store, tools, settings, clock=clock)
+    try:
+        for x, left_s in (("long", 90), ("fast", None)):
+            status = fresh.submit("any", {"x": x})
+            assert (status.eta_s, fresh.known_left_s(status, {"x": x})) == (90, left_s)
+        assert fresh.known_left_s(fresh.submit("fixed", {}), {}) == 30
+    finally:
+        fresh.close()
+
+
 def test_a_guess_is_made_of_the_apps_other_tools_and_keeps_out_of_what_is_known(
     service: TaskService, store: Store, tools: Registry, settings: Settings, worker: Worker, clock: FakeClock
 ) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from mcp.server.context import CallNext, HandlerResult
 from pydantic import BaseModel
 
 from ...core.task import Answer
+from ...service.tasks import TaskStatus
 from ...tools.spec import ToolSpec
 from ..progress import CallToken
 from ..requests import RequestContext
@@ -68,6 +69,18 @@ class SlowCall:
         return time.monotonic() - self.came_at
 
 
+class CallHolder(Protocol):
+    """Holds calls until their tasks end."""
+
+    async def hold(
+        self, call: SlowCall, status: TaskStatus, patience_s: float | None, *, quiet: bool = False
+    ) -> dict[str, Any] | None:
+        """Return the result of the call; None when the time is over.
+
+        A `quiet` call gets no notifications, and None as soon as its task asks a question.
+        """
+
+
 class ServerDialect:
     """Server half of a dialect. The middleware asks the dialects in turn; the defaults decline."""
 
@@ -93,6 +106,9 @@ class ServerDialect:
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
         """Return a listed slow tool with the dialect's additions."""
         return tool
+
+    def on_list(self, ctx: RequestContext) -> None:
+        """Note that a client lists the tools."""
 
     def refuse(self, ctx: RequestContext, tool_name: Any) -> None:
         """Raise MCPError if a call of a fast tool asks for a task."""

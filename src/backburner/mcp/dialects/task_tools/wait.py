@@ -108,23 +108,23 @@ class PendingWaits:
 
     def __init__(self, patience: TimeoutPolicy) -> None:
         self._patience = patience
-        self._waits: dict[tuple[int, Any], ProgressReporter] = {}
+        self._waits: dict[tuple[int, Any], tuple[RequestContext, ProgressReporter]] = {}
 
     @asynccontextmanager
     async def waiting(self, ctx: RequestContext, wait: ProgressReporter) -> AsyncIterator[None]:
         """Register a wait for this block."""
-        key, keep_s, client = (stream_of(ctx.session), ctx.request_id), 0.0, requesting_client(ctx)
-        self._waits[key] = wait
+        key, keep_s = (stream_of(ctx.session), ctx.request_id), 0.0
+        self._waits[key] = ctx, wait
         try:
             yield
             if await has_left(ctx):
-                await self._patience.learn(client, wait.waited_s, wait.silent_s)
+                await self._patience.note_timeout(ctx, wait.waited_s, wait.silent_s)
             else:
-                await self._patience.delivered(client, wait.waited_s)
+                await self._patience.note_delivered(ctx, wait.waited_s)
         except asyncio.CancelledError:
             keep_s = LATE_S
             if may_be_timeout(ctx, wait.waited_s):
-                self._patience.learn_soon(client, wait.waited_s, wait.silent_s)
+                self._patience.note_timeout_soon(ctx, wait.waited_s, wait.silent_s)
             raise
         finally:
             asyncio.get_running_loop().call_later(keep_s, self._waits.pop, key, None)
@@ -135,10 +135,10 @@ class PendingWaits:
         request_id = said.get("requestId")
         if not isinstance(request_id, str | int):
             return
-        wait = self._waits.pop((stream_of(ctx.session), request_id), None)
+        waiting, wait = self._waits.pop((stream_of(ctx.session), request_id), (ctx, None))
         client = requesting_client(ctx)
         if wait is not None and self._patience.is_timeout(client, said.get("reason"), wait.waited_s):
-            await self._patience.learn(client, wait.waited_s, wait.silent_s)
+            await self._patience.note_timeout(waiting, wait.waited_s, wait.silent_s)
 
 
 _TRY_AGAIN_S = 1.0

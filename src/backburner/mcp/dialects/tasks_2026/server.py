@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,33 +23,48 @@ from ....errors import TaskNotFound
 from ....service.tasks import TaskStatus
 from ....tools.spec import ToolSpec
 from ...access import TaskAccess
+from ...callers import PerCaller
+from ...client_timeouts import spends_turn_on_task
 from ...errors import jsonrpc_errors, task_error
 from ...notifications import notification
+from ...open_calls import mark_joined
 from ...questions import InputRounds, input_requests
 from ...requests import (
     RequestContext,
+    arguments_of,
+    client_of,
     declares,
     is_followup_round,
     is_modern,
     missing_capability,
     owner_of_request,
 )
+from ...results import Client
 from ...updates import as_deleted, follow
-from ..server import Interceptor, Method, ServerDialect, SlowCall
+from ..server import CallHolder, Interceptor, Method, ServerDialect, SlowCall
 from . import wire
 
 _TASKS = types.ClientCapabilities(extensions={wire.EXTENSION: {}})
 _UNDER_WAY = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
 #: A task that is so much longer under way than estimated is not expected to end soon.
 _OVERDUE_S = 1.0
+#: Grace time before a call becomes a task: if it is expected to end within that, and if nothing is known.
+_GRACE_S, _UNKNOWN_GRACE_S = 5.0, 2.0
+#: Calls of one turn that a host makes in series follow each other sooner than this.
+_SAME_TURN_S = 1.0
 
 
 class Tasks2026(ServerDialect):
-    """For clients that declare the extension: each call of a slow tool becomes a task."""
+    """For clients that declare the extension: a call of a slow tool becomes a task.
 
-    def __init__(self, access: TaskAccess, rounds: InputRounds) -> None:
+    If each task costs the host a turn of its model, a call that ends soon is answered with its result.
+    """
+
+    def __init__(self, access: TaskAccess, rounds: InputRounds, holder: CallHolder) -> None:
         self._access = access
         self._rounds = rounds
+        self._holder = holder
+        self._last_task_at: PerCaller[float] = PerCaller()
 
     def methods(self) -> Mapping[str, Method]:
         return {
@@ -78,13 +94,58 @@ class Tasks2026(ServerDialect):
     def needs_no_stream(self, method: str, params: Mapping[str, Any], spec: ToolSpec | None) -> bool:
         if spec is None:
             return method in self.methods()
-        return spec.task != "never" and not spec.requires_task_id and wire.asks_for_tasks(params)
+        if spec.task == "never" or spec.requires_task_id or not wire.asks_for_tasks(params):
+            return False
+        return not self._has_grace(spec, Client(*wire.client_in(params), over_http=True))
 
     async def answer(self, call: SlowCall) -> dict[str, Any]:
-        """Return a `CreateTaskResult` once the task is on disk; a follow-up round has its task already."""
+        """Return the result if the task ends within its grace time, or else a `CreateTaskResult`.
+
+        The task is on disk by then; a follow-up round has its task already.
+        """
         if is_followup_round(call.ctx):
-            return wire.created(await self._rounds.resume(call.ctx, call.spec))
-        return wire.created(await self._access.submit(call.ctx, call.spec, answers=call.answers))
+            status = await self._rounds.resume(call.ctx, call.spec)
+        else:
+            status = await self._access.submit(call.ctx, call.spec, answers=call.answers)
+        client = Client(*client_of(call.ctx), over_http=call.ctx.request is not None)
+        if not self._has_grace(call.spec, client):
+            return wire.created(status)
+        grace_s = await self._grace_s(call.ctx, status)
+        if grace_s or status.task.finished:
+            # The extension has no progress notifications, so the call is held without any.
+            result = await self._holder.hold(call, status, grace_s, quiet=True)
+            if result is not None:
+                return mark_joined(result, status, typed=call.spec.output_schema is not None)
+            now = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
+            status = replace(now, joined=status.joined)
+        self._last_task_at.put(call.ctx, time.monotonic())
+        return wire.created(status)
+
+    def _has_grace(self, spec: ToolSpec, client: Client) -> bool:
+        """Return whether a call of the tool may be held before it becomes a task."""
+        set_s = self._access.settings.mcp.task_grace_s
+        return spec.task != "required" and (spends_turn_on_task(client) if set_s is None else set_s > 0)
+
+    async def _grace_s(self, ctx: RequestContext, status: TaskStatus) -> float:
+        """Return how long to hold the call; 0 if its task is expected to last longer.
+
+        Also 0 right after a call of the same client that became a task: hosts make the calls of one turn in
+        series, and each would wait for nothing.
+        """
+        became_at = self._last_task_at.get(ctx)
+        if became_at is not None and time.monotonic() - became_at < _SAME_TURN_S:
+            return 0
+        service, set_s = self._access.service, self._access.settings.mcp.task_grace_s
+        longest_s = _GRACE_S if set_s is None else set_s
+        left_s = await service.aio.look(service.known_left_s, status, arguments_of(ctx))
+        if left_s is not None and left_s > longest_s:
+            return 0
+        if set_s is None:
+            is_soon = status.eta_s is not None and status.eta_s <= _GRACE_S
+            return _GRACE_S if is_soon else _UNKNOWN_GRACE_S
+        await self._access.patience.refresh()
+        patience_s = self._access.patience.hold_s(ctx, silent=True)
+        return set_s if patience_s is None else min(set_s, patience_s)
 
     # -- methods
 

@@ -10,7 +10,7 @@ import mcp_types as types
 
 from ....core.lifecycle import State
 from ....core.task import Task
-from ....core.times import iso
+from ....core.times import iso, span
 from ....service.tasks import TaskStatus
 from ...open_calls import mark_joined
 from ...progress import ProgressUpdate
@@ -25,6 +25,8 @@ LISTEN, TASK_IDS = "subscriptions/listen", "taskIds"
 NEWS = "notifications/tasks"
 RESULT_TYPE = "task"
 MOST_TASK_IDS = 256
+#: In the `_meta` of a `CreateTaskResult`: a note that Claude Code shows to the model with the task.
+AGENT_TASK, MODEL_NOTE = "com.anthropic/agent-task", "modelImmediateResponse"
 #: In a task's `_meta`: progress as in `notifications/progress`; the extension has no field for it.
 PROGRESS = "backburner/progress"
 
@@ -56,6 +58,14 @@ def asks_for_tasks(params: Mapping[str, Any]) -> bool:
         case {"_meta": {types.CLIENT_CAPABILITIES_META_KEY: {"extensions": {**extensions}}}}:
             return EXTENSION in extensions
     return False
+
+
+def client_in(params: Mapping[str, Any]) -> tuple[str, str]:
+    """Return name and version of the client of an unchecked request; empty where unknown."""
+    match params:
+        case {"_meta": {types.CLIENT_INFO_META_KEY: {"name": str(name), "version": str(version)}}}:
+            return name, version
+    return "", ""
 
 
 def status_of(task: Task) -> str:
@@ -95,8 +105,13 @@ def progress_in(task: Mapping[str, Any]) -> tuple[float, float | None, str | Non
 
 
 def created(status: TaskStatus) -> dict[str, Any]:
-    """Return a `CreateTaskResult`."""
-    return mark_joined({"resultType": RESULT_TYPE, **task_shown(status)}, status, typed=True)
+    """Return a `CreateTaskResult`, with a note for the model if the expected time is more than a guess."""
+    shown = {"resultType": RESULT_TYPE, **task_shown(status)}
+    if not (status.task.finished or status.estimate.is_guess):
+        left_s = status.estimate.seconds if status.eta_s is None else max(status.eta_s, 1)
+        note = f"About {span(left_s)}, {status.estimate.source.words}. Nothing to call meanwhile."
+        shown["_meta"] = {**shown.get("_meta", {}), AGENT_TASK: {MODEL_NOTE: note}}
+    return mark_joined(shown, status, typed=True)
 
 
 def task_in(result: Mapping[str, Any]) -> str | None:

@@ -22,7 +22,13 @@ from ....settings import Settings
 from ....tools.results import MCPResult
 from ....tools.spec import AsksMode, ToolSpec
 from ...access import TaskAccess, unexpired
-from ...client_timeouts import LATE_S, may_be_timeout, requesting_client
+from ...client_timeouts import (
+    LATE_S,
+    identifies_program,
+    may_be_retry,
+    may_be_timeout,
+    requesting_client,
+)
 from ...errors import raised_error, task_failure
 from ...notifications import (
     LogMessages,
@@ -45,6 +51,7 @@ from ...questions import (
 from ...requests import (
     TASK_OF_CARD,
     RequestContext,
+    arguments_of,
     has_left,
     is_followup_round,
     is_modern,
@@ -68,6 +75,11 @@ class TwoStage(ServerDialect):
         self._held = HeldCalls(access, rounds, tokens)
         self._announcements = JobNotifications(access, tokens)
 
+    @property
+    def holder(self) -> HeldCalls:
+        """The calls that are held; this dialect hears of it when clients cancel them."""
+        return self._held
+
     def methods(self) -> Mapping[str, Method]:
         return {wire.POLL: Method(wire.PollParams, self.poll)}
 
@@ -86,7 +98,9 @@ class TwoStage(ServerDialect):
             status = await self._access.submit(call.ctx, call.spec, answers=call.answers)
         typed = call.spec.output_schema is not None
         await self._access.patience.refresh()
-        patience_s = self._patience_s(call, status)
+        if status.joined:
+            self._access.patience.confirm_timeout(call.ctx, status.task_id)
+        patience_s = await self._patience_s(call, status)
         if patience_s != 0 or status.task.finished:
             result = await self._held.hold(call, status, patience_s)
             if result is not None:
@@ -100,21 +114,24 @@ class TwoStage(ServerDialect):
             self._access.open_calls.give_up(status.task_id, "handle")
         return mark_joined(self._hand_out(call, status), status, typed=True)
 
-    def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
+    async def _patience_s(self, call: SlowCall, status: TaskStatus) -> float | None:
         """Return how long to hold the call; None for until its end. The tool's `answer` mode comes first."""
-        settings = self._access.settings
+        settings, service = self._access.settings, self._access.service
         if always_held(call.spec, settings):
             return None
-        if not (self._takes_handle(call) or self._access.patience.gives_up(call.ctx)):
+        gives_up = self._access.patience.gives_up(call.ctx, status.task_id)
+        if not (self._takes_handle(call) or gives_up):
             return None
         at_once = call.spec.answer_in(settings) == "handle" or asks_for_handle(call.ctx)
         if at_once or self._on_a_card(call):
             return 0
+        if not gives_up and settings.mcp.patience_s is None:
+            return None  # a program gets its result
         patience_s = self._access.patience.hold_s(call.ctx)
         if patience_s is None:
             return None
-        estimate_s = status.eta_s if status.joined else status.task.estimate_s
-        too_long = estimate_s is not None and estimate_s > patience_s
+        left_s = await service.aio.look(service.known_left_s, status, arguments_of(call.ctx))
+        too_long = left_s is not None and left_s > patience_s
         # The client's timeout began with its call.
         return 0 if too_long else max(0, patience_s - call.waited_s)
 
@@ -163,6 +180,9 @@ class TwoStage(ServerDialect):
             if mcp.task_tools:
                 text += f" Call {ANSWER_TASK} to give it."
         return f"{text} For its result, call {wait}." if mcp.task_tools else text
+
+    def on_list(self, ctx: RequestContext) -> None:
+        self._held.went_on(ctx)
 
     async def on_notification(self, ctx: RequestContext) -> None:
         if ctx.method == "notifications/cancelled":
@@ -359,6 +379,8 @@ def learn_two_stage(ctx: RequestContext) -> None:
 
 #: Time for a `notifications/cancelled` after an aborted call, before the client counts as gone.
 _SETTLE_S = 0.1
+#: Time in which a client that may not have heard an answer repeats its call.
+_DEAF_S = 60.0
 _MOST_CHARS = 200
 
 
@@ -366,10 +388,16 @@ _MOST_CHARS = 200
 class _Held:
     """A held call, also for a moment after its end."""
 
+    ctx: RequestContext
     status: TaskStatus
     spec: ToolSpec
-    client: Client
     progress: ProgressReporter
+    #: The client went on meanwhile, as after a timeout: it may not hear the answer.
+    may_be_deaf: bool = False
+
+    @property
+    def client(self) -> Client:
+        return requesting_client(self.ctx)
 
     @property
     def task_id(self) -> str:
@@ -386,17 +414,19 @@ class HeldCalls:
         self._held: dict[tuple[int, Any], _Held] = {}
 
     async def hold(
-        self, call: SlowCall, status: TaskStatus, patience_s: float | None
+        self, call: SlowCall, status: TaskStatus, patience_s: float | None, *, quiet: bool = False
     ) -> dict[str, Any] | None:
         """Return the result of the call, or its questions; None when the time is over.
 
         Also None when the tool asks anyone and its client cannot be asked: the client then gets a handle.
+        A `quiet` call gets no notifications, and None as soon as its task asks a question.
         """
         ctx, calls, task_id = call.ctx, self._access.open_calls, status.task_id
         key = (stream_of(ctx.session), ctx.request_id)
         token, working = call.token, ProgressUpdate.of(None, "Working")
-        progress = ProgressReporter(ctx, token.given, token.scale, working, call.came_at)
-        held = self._held[key] = _Held(status, call.spec, requesting_client(ctx), progress)
+        given = None if quiet else token.given
+        progress = ProgressReporter(ctx, given, token.scale, working, call.came_at)
+        held = self._held[key] = _Held(ctx, status, call.spec, progress)
         heartbeat_s = self._access.patience.limits_of(ctx).heartbeat_s
         keep_s = 0.0
         try:
@@ -405,7 +435,7 @@ class HeldCalls:
                     progress.repeating(heartbeat_s),
                     asyncio.timeout(None if status.task.finished else patience_s),
                 ):
-                    result = await self._follow(call, status, progress)
+                    result = await self._follow(call, status, progress, quiet=quiet)
             if result is not None and result.get("resultType") != "input_required":
                 await self._delivered(ctx, held)
             return result
@@ -417,10 +447,26 @@ class HeldCalls:
         except asyncio.CancelledError:
             keep_s = LATE_S  # `cancelled` may follow with the reason
             calls.left(task_id)
-            asyncio.get_running_loop().call_later(_SETTLE_S, self._settle, key, ctx, held.progress.waited_s)
+            if not identifies_program(held.client):  # it may repeat the call at once
+                self._note_closed_stream(held, held.progress.waited_s)
+            asyncio.get_running_loop().call_later(_SETTLE_S, self._settle, key, held.progress.waited_s)
             raise
         finally:
             asyncio.get_running_loop().call_later(keep_s, self._held.pop, key, None)
+
+    def went_on(self, ctx: RequestContext) -> None:
+        """Note that the client of held calls lists tools, as an agent does when its next turn begins.
+
+        If it times out silently, this is the first sign of it. A repeated call then joins, even if the task
+        has ended by then, and confirms the timeout.
+        """
+        for (stream, _), held in self._held.items():
+            waited_s = held.progress.waited_s
+            same_client = stream == stream_of(ctx.session) and not held.may_be_deaf
+            if same_client and may_be_retry(ctx, waited_s) and not identifies_program(held.client):
+                held.may_be_deaf = True
+                self._access.open_calls.left(held.task_id)
+                self._access.patience.suspect_timeout(ctx, held.task_id, waited_s)
 
     async def cancelled(self, ctx: RequestContext) -> None:
         """Cancel the task of a held call that the client cancelled.
@@ -435,11 +481,11 @@ class HeldCalls:
             return
         calls, task_id, said = self._access.open_calls, held.task_id, (ctx.params or {}).get("reason")
         told: dict[str, Any] = {"reason": said[:_MOST_CHARS]} if isinstance(said, str) else {}
-        waited_s, silent_s = held.progress.waited_s, held.progress.silent_s
+        waited_s = held.progress.waited_s
         told |= {"client": held.client.name, "waited_s": round(waited_s, 3)}
         if self._access.patience.is_timeout(held.client, said, waited_s):
             calls.give_up(task_id, "timed_out", **told)
-            await self._access.patience.learn(held.client, waited_s, silent_s)
+            await self._timed_out(held)
         elif (held.spec.on_cancel or self._access.settings.mcp.on_cancel) == "detach" or calls.is_held(
             task_id
         ):
@@ -449,35 +495,46 @@ class HeldCalls:
             await self._access.service.aio.cancel(task_id, owner=owner, reason=reason)
             calls.close(task_id)
 
-    def _settle(self, key: tuple[int, Any], ctx: RequestContext, waited_s: float) -> None:
+    def _settle(self, key: tuple[int, Any], waited_s: float) -> None:
         """Give up a call that was aborted without a notification: its client or connection is gone."""
         held = self._held.get(key)
         if held is None:
             return
         client, calls = held.client, self._access.open_calls
         calls.give_up(held.task_id, "gone", client=client.name, waited_s=round(waited_s, 3))
-        if may_be_timeout(ctx, waited_s):
-            self._access.patience.learn_soon(client, waited_s, held.progress.silent_s)
+        self._note_closed_stream(held, waited_s)
+
+    def _note_closed_stream(self, held: _Held, waited_s: float) -> None:
+        if may_be_timeout(held.ctx, waited_s):
+            silent_s = held.progress.silent_s
+            self._access.patience.note_timeout_soon(held.ctx, waited_s, silent_s, held.task_id)
 
     async def _delivered(self, ctx: RequestContext, held: _Held) -> None:
         """Record that the answer was sent, or that the connection is closed."""
         if not await has_left(ctx):
+            if held.may_be_deaf:
+                asyncio.get_running_loop().call_later(_DEAF_S, self._access.open_calls.close, held.task_id)
+                return
             self._access.open_calls.close(held.task_id)
-            await self._access.patience.delivered(held.client, held.progress.waited_s)
+            await self._access.patience.note_delivered(ctx, held.progress.waited_s)
             return
         told = {"client": held.client.name, "waited_s": round(held.progress.waited_s, 3)}
         self._access.open_calls.give_up(held.task_id, "gone", **told)
-        await self._access.patience.learn(held.client, held.progress.waited_s, held.progress.silent_s)
+        await self._timed_out(held)
+
+    async def _timed_out(self, held: _Held) -> None:
+        progress = held.progress
+        await self._access.patience.note_timeout(held.ctx, progress.waited_s, progress.silent_s, held.task_id)
 
     async def _follow(
-        self, call: SlowCall, held: TaskStatus, progress: ProgressReporter
+        self, call: SlowCall, held: TaskStatus, progress: ProgressReporter, *, quiet: bool
     ) -> dict[str, Any] | None:
         status, ctx, spec = held, call.ctx, call.spec
         messages = LogMessages(ctx, self._access.service, held.task)
-        async for status in follow(
-            self._access.service, held.task_id, held.task.owner, with_logs=messages.wanted
-        ):
-            await messages.say()
+        with_logs = messages.wanted and not quiet
+        async for status in follow(self._access.service, held.task_id, held.task.owner, with_logs=with_logs):
+            if with_logs:
+                await messages.say()
             if (task := status.task).progress is not None:
                 # For an attached tool only its own message, as without tasks.
                 attached = task.result_kind == "call_tool_result"
@@ -485,6 +542,8 @@ class HeldCalls:
                 self._tokens.touch(call.token.key, update)
                 await progress.send(update)
             if status.task.state is State.INPUT_REQUIRED and status.questions:
+                if quiet:
+                    return None
                 if supports_input_rounds(ctx):
                     return self._rounds.ask(status)
                 answered = await self._ask(ctx, status, spec.asks)

@@ -55,11 +55,12 @@ ORDER BY completed_at LIMIT :limit;
 UPDATE tasks SET plain_logs = 0 WHERE task_id = :task_id;
 
 -- name: insert_runtime
-INSERT INTO runtimes (tool_name, ended_at, task_id, inputs_bytes, seconds, hint_s)
-VALUES (:tool_name, :now, :task_id, :inputs_bytes, :seconds, :hint_s);
+INSERT INTO runtimes (tool_name, ended_at, task_id, inputs_bytes, inputs_hash, seconds, hint_s)
+VALUES (:tool_name, :now, :task_id, :inputs_bytes, :inputs_hash, :seconds, :hint_s);
 
 -- name: runtimes
-SELECT inputs_bytes, seconds, hint_s FROM runtimes WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT :limit;
+SELECT inputs_bytes, seconds, hint_s, inputs_hash FROM runtimes
+WHERE tool_name = :tool_name ORDER BY ended_at DESC LIMIT :limit;
 
 -- name: tools_with_runtimes
 SELECT DISTINCT tool_name FROM runtimes;

@@ -77,8 +77,8 @@ SELECT seq FROM tasks WHERE task_id >= :task_id ORDER BY task_id LIMIT 1;
 
 -- fragment: locked
 -- The columns that a change of a task needs.
-seq, owner, tool_name, state, attempt, failures, worker_id, queue, retry_json, started_at, inputs_bytes, hint_s,
-webhooks_json, submitted_at, cancel_reason,
+seq, owner, tool_name, state, attempt, failures, worker_id, queue, retry_json, started_at, inputs_bytes, inputs_hash,
+hint_s, webhooks_json, submitted_at, cancel_reason,
 EXISTS (SELECT 1 FROM checkpoints c WHERE c.task_id = :task_id) AS has_checkpoint, {limited}
 
 -- fragment: unstarted

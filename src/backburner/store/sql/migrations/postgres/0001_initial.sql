@@ -249,6 +249,7 @@ CREATE TABLE runtimes (
     ended_at     BIGINT NOT NULL,
     task_id      TEXT NOT NULL,
     inputs_bytes BIGINT NOT NULL,
+    inputs_hash  TEXT NOT NULL,
     seconds      DOUBLE PRECISION NOT NULL,
     hint_s       DOUBLE PRECISION,
     PRIMARY KEY (tool_name, ended_at, task_id)

@@ -244,6 +244,7 @@ CREATE TABLE runtimes (
     ended_at     INTEGER NOT NULL,
     task_id      TEXT NOT NULL,
     inputs_bytes INTEGER NOT NULL,
+    inputs_hash  TEXT NOT NULL,
     seconds      REAL NOT NULL,
     hint_s       REAL,
     PRIMARY KEY (tool_name, ended_at, task_id)
