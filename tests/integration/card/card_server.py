@@ -44,7 +44,7 @@ def picture(width: int = 320, height: int = 180) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(rows))) + chunk(b"IEND", b"")
 
 
-@bb.tool(title="Relax a structure", queue="io", estimate=90)
+@bb.tool(title="Relax a structure", queue="io", estimate=30)
 def relax(
     stop_at: int = 62, gate: str = "", files: bool = True, go_on: bool = False, *, ctx: TaskContext
 ) -> dict[str, Any]:
