@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -279,6 +280,22 @@ def test_a_card_has_nothing_to_tell_of_a_result_that_a_task_tool_returned(ann: C
     task_id = finished(ann, "typed", n=len(tool))
     assert ann.call(tool, task_id=task_id)["structuredContent"]["state"] == "succeeded"
     assert ann.call(TELL, task_id=task_id)["structuredContent"] == {"tell": False}
+
+
+async def test_an_answer_on_the_card_ends_the_question_of_a_held_call(url: str) -> None:
+    async def leave_open(context: Any, params: Any) -> Any:
+        await asyncio.Event().wait()
+
+    pages = {UI: {"mimeTypes": [MEDIA_TYPE]}}
+    async with connect(url, "2025", token="ann", elicit=leave_open, extensions=pages) as peer:
+        call = asyncio.create_task(peer.call("ask"))
+        seen: dict[str, Any] = {"questions": []}
+        while not seen["questions"]:
+            task_id = (await peer.tool(FIND, tool_name="ask", inputs={}))["task_id"]
+            seen = seen if task_id is None else await peer.tool(LOOK, task_id=task_id)
+        answers = {seen["questions"][0]["key"]: {"action": "decline"}}
+        await peer.tool(ANSWER, task_id=task_id, answers=answers)
+        assert (await call)["content"][0]["text"] == "decline: []"
 
 
 def test_calls_that_are_alike_are_told_apart_by_connection_and_by_request(url: str, ann: Connection) -> None:

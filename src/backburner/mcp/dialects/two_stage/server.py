@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -486,7 +487,7 @@ class HeldCalls:
             if status.task.state is State.INPUT_REQUIRED and status.questions:
                 if supports_input_rounds(ctx):
                     return self._rounds.ask(status)
-                answered = await self._ask(ctx, status, spec)
+                answered = await self._ask_unless_answered(ctx, status, spec)
                 if not (answered or always_held(spec, self._access.settings)):
                     return None
         return await self.result(unexpired(status))
@@ -500,6 +501,23 @@ class HeldCalls:
             raise task_failure(task)
         failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
         return {**failed, "_meta": result_meta(task)}
+
+    async def _ask_unless_answered(self, ctx: RequestContext, status: TaskStatus, spec: ToolSpec) -> bool:
+        """Ask as `_ask` does, until the questions are answered elsewhere, say on the card, or the task ends."""
+        asking = asyncio.ensure_future(self._ask(ctx, status, spec))
+        elsewhere = asyncio.ensure_future(self._answered_elsewhere(status))
+        try:
+            await asyncio.wait((asking, elsewhere), return_when=asyncio.FIRST_COMPLETED)
+            return not asking.done() or asking.result()
+        finally:
+            asking.cancel()
+            elsewhere.cancel()
+
+    async def _answered_elsewhere(self, asked: TaskStatus) -> None:
+        with suppress(TaskNotFound):
+            async for status in follow(self._access.service, asked.task_id, asked.task.owner):
+                if status.questions != asked.questions:
+                    return
 
     async def _ask(self, ctx: RequestContext, status: TaskStatus, spec: ToolSpec) -> bool:
         """Ask on the call's own stream; a client that cannot be asked declines, or leaves it to its card.
