@@ -150,10 +150,10 @@ def plain() -> str:
     return "plain"
 
 
-@bb.tool(answer="hold")
-def hold() -> str:
+@bb.tool(answer="hold", output_schema={"type": "object", "required": ["held"]})
+def hold() -> dict[str, bool]:
     """A tool whose author wants its calls held."""
-    return "held"
+    return {"held": True}
 
 
 @bb.tool

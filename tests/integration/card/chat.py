@@ -133,10 +133,11 @@ class Chat:
         self.show(name, arguments, None, is_held=True)
         return self._call
 
-    def hold_without_answer(self, name: str, **arguments: Any) -> None:
+    def hold_without_answer(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
         """The card of a call that is held, whose answer the host will not have."""
-        self.server.hold(name, **arguments)
+        call = self.server.hold(name, **arguments)
         self.show(name, arguments, None)
+        return call
 
     def hand_out(self, name: str, **arguments: Any) -> str:
         """The model's call asks for a handle, which the card gets; the task."""

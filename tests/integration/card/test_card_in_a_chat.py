@@ -332,6 +332,16 @@ def test_a_call_that_its_host_has_dropped_is_told_of_at_the_end(chat: Chat, tmp_
     chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
 
 
+def test_a_call_that_its_user_stops_is_not_told_of(chat: Chat) -> None:
+    call = chat.hold_without_answer("relax")
+    expect(chat.card.locator("#state")).to_have_text("Running")
+    call.cancel()
+    chat.page.evaluate("chat.cancel('Stopped')")
+    expect(chat.card.locator("#state")).to_have_text("Cancelled")
+    assert chat.page.evaluate("chat.ask('ping', {})")["result"] == {}  # so that has been dealt with
+    assert tells(chat) == []
+
+
 @pytest.mark.whole
 def test_a_host_that_refuses_has_told_nothing_and_a_message_begins_a_turn_if_that_is_set(
     open_chat: OpenChat, deployment: Deployment

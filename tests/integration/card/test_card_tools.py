@@ -67,7 +67,7 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
         }
         for name in (LOOK, FIND, CANCEL, ANSWER, FILE, TELL):
             assert listed[name]["_meta"] == {"ui": {"visibility": ["app"]}}
-        assert "outputSchema" not in listed["typed"]
+        assert ["outputSchema" in listed[name] for name in ("typed", "hold")] == [False, True]
         (content,) = with_pages.ask("resources/read", {"uri": CARD})["contents"]
         assert (content["mimeType"], content["uri"]) == (MEDIA_TYPE, CARD)
         assert content["text"].startswith("<!doctype html>")
@@ -93,7 +93,7 @@ def test_a_call_is_answered_with_its_result_and_the_task_of_its_card(url: str, e
         result = ann.call("typed", n=int(era))
         assert result["structuredContent"] == {"n": int(era)}
         assert look(ann, result["_meta"]["backburner/result-of"])["tool"] == "typed"
-        assert ann.call("hold")["content"][0]["text"] == "held"
+        assert ann.call("hold")["structuredContent"] == {"held": True}
         assert ann.call("plain")["content"][0]["text"] == "plain"
 
 

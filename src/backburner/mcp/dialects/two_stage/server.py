@@ -503,7 +503,7 @@ class HeldCalls:
         return {**failed, "_meta": result_meta(task)}
 
     async def _ask_unless_answered(self, ctx: RequestContext, status: TaskStatus, spec: ToolSpec) -> bool:
-        """Ask as `_ask` does, until the questions are answered elsewhere, say on the card, or the task ends."""
+        """Ask as `_ask` does, until the questions are answered elsewhere, as on a card, or the task ends."""
         asking = asyncio.ensure_future(self._ask(ctx, status, spec))
         elsewhere = asyncio.ensure_future(self._answered_elsewhere(status))
         try:
