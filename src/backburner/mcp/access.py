@@ -7,7 +7,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -34,7 +34,7 @@ from ..service.tasks import TaskResult, TaskService, TaskStatus
 from ..settings import Settings
 from ..tools.spec import ToolSpec
 from .client_timeouts import TimeoutPolicy, may_be_retry
-from .notifications import WEBHOOK, ChatNotifier
+from .notifications import REQUEST, WEBHOOK, ChatNotifier
 from .open_calls import NEW, OpenCalls
 from .progress import token_meta
 from .requests import (
@@ -46,6 +46,7 @@ from .requests import (
     owner_of_request,
     request_meta,
     stored_request,
+    supports_pages,
     traceparent_of_request,
     tracestate_of_request,
     valid_tracestate,
@@ -228,6 +229,14 @@ class TaskAccess:
         outcome = TaskResult(task, artifacts)
         show = partial(call_tool_result, outcome, self.presenter, typed=self._is_typed(task))
         return await self.service.aio.run(show) if artifacts else show()  # only reading files blocks
+
+    async def delivered(self, task: Task) -> None:
+        """Record that a task tool has returned the result: no call joins the task, and no card reports it."""
+        self.open_calls.close(task.task_id)
+        ctx = REQUEST.get()
+        if ctx is not None and supports_pages(ctx):
+            with suppress(BackburnerError):
+                await self.service.aio.run(self.service.tell_model, task.task_id, owner=task.owner)
 
     @property
     def presenter(self) -> ResultPresenter:

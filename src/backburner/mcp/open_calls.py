@@ -142,9 +142,13 @@ class OpenCalls:
         if (call := self._calls.get(task_id)) is not None:
             self._heard(call)
 
-    def is_held(self, task_id: str) -> bool:
+    def holders(self, task_id: str) -> list[RequestContext]:
+        """Return the requests that wait for the answer."""
         call = self._calls.get(task_id)
-        return call is not None and bool(call.holders)
+        return [] if call is None else list(call.holders)
+
+    def is_held(self, task_id: str) -> bool:
+        return bool(self.holders(task_id))
 
     def left(self, task_id: str) -> None:
         """Mark the caller as gone; `give_up` may add the reason."""

@@ -239,8 +239,8 @@ EXTENSION = EXTENSION_ID
 MEDIA_TYPE = APP_MIME_TYPE
 #: `_meta` keys of a tool's UI: MCP Apps (specification 2026-01-26), its draft, and ChatGPT's.
 UI, _OLD_PAGE, _PAGE_OF_A_HOST = "ui", "ui/resourceUri", "openai/outputTemplate"
-#: In the `_meta` of a handle: the task that the card shows.
-TASK_OF_CARD = "backburner/task"
+#: In the `_meta` of a handle, and of a result: the task that the card shows.
+TASK_OF_CARD, RESULT_ON_CARD = "backburner/task", "backburner/result-of"
 
 
 def supports_pages(ctx: RequestContext) -> bool:
@@ -259,7 +259,7 @@ def has_own_ui(tool: Mapping[str, Any]) -> bool:
 def uses_card(ctx: RequestContext, spec: ToolSpec, settings: Settings) -> bool:
     """Return whether the client gets a task card for calls of a slow tool.
 
-    Not for calls held to their end or required to be protocol tasks: the client tracks those itself.
+    Not for calls that never are protocol tasks, must be such tasks, or name their task.
     """
-    handed_out = spec.task == "optional" and spec.answer_in(settings) != "hold" and not spec.requires_task_id
-    return settings.mcp.card and spec.card and handed_out and supports_pages(ctx)
+    has_card = settings.mcp.card and spec.card and spec.task == "optional" and not spec.requires_task_id
+    return has_card and supports_pages(ctx)

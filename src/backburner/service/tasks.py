@@ -376,13 +376,20 @@ class TaskService:
         checked = check_answers(task_id, self.store.input_requests(task_id), answers, longest_bytes=limit)
         return self._changed(self.store.answer(task_id, checked, owner))
 
-    def tell_model(self, task_id: str, told: bool = True, *, owner: str | None = LOCAL_OWNER) -> bool:
-        """Take it on to tell a model that a finished task is over; with `told` False, it could not be told.
+    def tell_model(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> bool:
+        """Record that a model knows the end of a task. Return False if that was recorded before.
 
-        Says whether the caller is the first. Raises NotFinished.
+        Raises NotFinished.
         """
         self.result(task_id, owner=owner)
-        return self.store.tell_model(task_id, told, owner)
+        return self.store.tell_model(task_id, owner)
+
+    def is_model_told(self, task_id: str, *, owner: str | None = LOCAL_OWNER) -> bool:
+        """Return whether it is recorded that a model knows the end of a task."""
+        attempt = self.head(task_id, owner=owner).attempt
+        return any(
+            event.signal == "told_model" and event.attempt == attempt for event in self.store.events(task_id)
+        )
 
     def wait(
         self,

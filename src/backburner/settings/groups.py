@@ -293,8 +293,9 @@ class McpSettings:
     )
     card_tells: Literal["context", "message", "nothing"] = setting(
         "context",
-        "What a card tells the model when its task is over: `context` (its end and its result, for the next"
-        " turn), `message` (the same, and a message in the chat that begins a turn) or `nothing`",
+        "What a card tells the model when a task is over whose result no call has returned: `context` (its"
+        " end and its result, for the next turn), `message` (the same, and a message in the chat that begins"
+        " a turn) or `nothing`",
     )
     kept_headers: tuple[str, ...] = setting(
         ("*",),

@@ -144,8 +144,8 @@ class TaskStore(Protocol):
         """Answer open questions: key to (action, content). Ignores unknown and answered keys."""
         ...
 
-    def tell_model(self, task_id: str, told: bool, owner: str | None = None) -> bool:
-        """Record whether a model was told of the end of a task. Return False if that was recorded before."""
+    def tell_model(self, task_id: str, owner: str | None = None) -> bool:
+        """Record that a model knows the end of a task. Return False if that was recorded before."""
         ...
 
     def retry(self, task_id: str, owner: str | None = None) -> Task:
@@ -289,13 +289,11 @@ class SqlTasks(SqlBase):
         return get(tx, task_id)
 
     @write
-    def tell_model(self, tx: Transaction, task_id: str, told: bool, owner: str | None = None) -> bool:
+    def tell_model(self, tx: Transaction, task_id: str, owner: str | None = None) -> bool:
         row = _visible(tx, "lock_task", task_id, owner)
-        last = tx.one("last_model_notice", task_id=task_id, attempt=row["attempt"])
-        signal = "told_model" if told else "not_told_model"
-        if last is not None and last["signal"] == signal:
+        if tx.one("model_notice", task_id=task_id, attempt=row["attempt"]) is not None:
             return False
-        tx.note(task_id, signal)
+        tx.note(task_id, "told_model")
         return True
 
     @write

@@ -44,7 +44,7 @@ def picture(width: int = 320, height: int = 180) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(rows))) + chunk(b"IEND", b"")
 
 
-@bb.tool(title="Relax a structure", queue="io", estimate=90)
+@bb.tool(title="Relax a structure", queue="io", estimate=30)
 def relax(
     stop_at: int = 62, gate: str = "", files: bool = True, go_on: bool = False, *, ctx: TaskContext
 ) -> dict[str, Any]:
@@ -150,10 +150,10 @@ def plain() -> str:
     return "plain"
 
 
-@bb.tool(answer="hold")
-def hold() -> str:
+@bb.tool(answer="hold", output_schema={"type": "object", "required": ["held"]})
+def hold() -> dict[str, bool]:
     """A tool whose author wants its calls held."""
-    return "held"
+    return {"held": True}
 
 
 @bb.tool

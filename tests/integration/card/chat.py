@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from mcp.client import Client
 from mcp.client.extension import advertise
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import Implementation
 from playwright.sync_api import Browser, FrameLocator, Page, Route
 
 from backburner.mcp.sdk import raw_request
@@ -20,6 +22,7 @@ from tests.browsing import Complaints
 UI = "io.modelcontextprotocol/ui"
 MEDIA_TYPE = "text/html;profile=mcp-app"
 FOLDER = Path(__file__).parent
+CALL_ID = "call-7"
 #: What a host must use for a page that declares nothing, word by word.
 DEFAULT_CSP = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -32,6 +35,17 @@ class Connection:
 
     def __init__(self, portal: BlockingPortal, client: Client) -> None:
         self._portal, self._client = portal, client
+        self._begun: list[Future[dict[str, Any]]] = []
+
+    def begin(self, method: str, params: dict[str, Any]) -> Future[dict[str, Any]]:
+        """The raw result of a request that may take long."""
+        self._begun.append(self._portal.start_task_soon(raw_request, self._client.session, method, params))
+        return self._begun[-1]
+
+    def cancel_all(self) -> None:
+        """Cancel the requests that are under way."""
+        for request in self._begun:
+            request.cancel()
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
         """The raw result of any request. Raises MCPError."""
@@ -40,12 +54,22 @@ class Connection:
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
         return self.ask("tools/call", {"name": name, "arguments": arguments})
 
+    def hold(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
+        """A call that may be held."""
+        return self.begin("tools/call", {"name": name, "arguments": arguments})
+
+    def hand_out(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """The handle of a call that asks for one."""
+        return self.ask("tools/call", {"name": name, "arguments": arguments, "_meta": {"async": True}})
+
     def tools(self) -> dict[str, dict[str, Any]]:
         return {tool["name"]: tool for tool in self.ask("tools/list")["tools"]}
 
 
 @contextlib.asynccontextmanager
-async def _client(url: str, era: str, media_types: Sequence[str], token: str | None) -> AsyncIterator[Client]:
+async def _client(
+    url: str, era: str, media_types: Sequence[str], token: str | None, name: str
+) -> AsyncIterator[Client]:
     import httpx2
 
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -53,7 +77,8 @@ async def _client(url: str, era: str, media_types: Sequence[str], token: str | N
         extensions = [advertise(UI, {"mimeTypes": [*media_types]})] if media_types else []
         mode = "2026-07-28" if era == "2026" else "legacy"
         transport = streamable_http_client(url, http_client=http)
-        async with Client(transport, mode=mode, extensions=extensions) as client:
+        info = Implementation(name=name, version="1")
+        async with Client(transport, mode=mode, extensions=extensions, client_info=info) as client:
             yield client
 
 
@@ -65,14 +90,19 @@ def connected(
     shows_pages: bool = True,
     media_types: Sequence[str] = (MEDIA_TYPE,),
     token: str | None = None,
+    name: str = "chat",
 ) -> Iterator[Connection]:
     """A host that shows pages of those media types, or none."""
     shown = media_types if shows_pages else ()
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(_client(url, era, shown, token)) as client,
+        portal.wrap_async_context_manager(_client(url, era, shown, token, name)) as client,
     ):
-        yield Connection(portal, client)
+        connection = Connection(portal, client)
+        try:
+            yield connection
+        finally:
+            connection.cancel_all()
 
 
 class Chat:
@@ -90,16 +120,31 @@ class Chat:
         self.complaints = Complaints(self.page, "http://host.test/", "http://sandbox.test/")
         self.page.route("**/*", self._serve)
         self.page.expose_function("askServer", self._pass_on)
+        self.page.expose_function("answerOfCall", self._answer)
+        self._call: Future[dict[str, Any]] | None = None
         self.page.goto("http://host.test/")
 
     # -- the model, and its user
 
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """The model calls a tool, and its card is shown."""
+    def call(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
+        """The model calls a tool, and its card is shown at once; it gets the answer when that is there."""
         self.model_calls.append(name)
-        result = self.server.call(name, **arguments)
-        self.show(name, arguments, result)
-        return result
+        self._call = self.server.hold(name, **arguments)
+        self.show(name, arguments, None, is_held=True)
+        return self._call
+
+    def hold_without_answer(self, name: str, **arguments: Any) -> Future[dict[str, Any]]:
+        """The card of a call that is held, whose answer the host will not have."""
+        call = self.server.hold(name, **arguments)
+        self.show(name, arguments, None)
+        return call
+
+    def hand_out(self, name: str, **arguments: Any) -> str:
+        """The model's call asks for a handle, which the card gets; the task."""
+        handle = self.server.hand_out(name, **arguments)
+        self.show(name, arguments, handle)
+        task_id: str = handle["_meta"]["backburner/task"]
+        return task_id
 
     def show(
         self,
@@ -108,6 +153,7 @@ class Chat:
         result: dict[str, Any] | None,
         *,
         refuses: list[str] | None = None,
+        is_held: bool = False,
         **context: Any,
     ) -> None:
         """The card of a call that was made before, as in a chat that is opened again; or one under way."""
@@ -117,8 +163,13 @@ class Chat:
             "given => chat.open(given)",
             {
                 "tools": list(self.tools.values()),
-                "context": {"toolInfo": {"tool": tool}, "displayMode": "inline", "theme": "light", **context},
-                "call": {"arguments": arguments, "result": result},
+                "context": {
+                    "toolInfo": {"id": CALL_ID, "tool": tool},
+                    "displayMode": "inline",
+                    "theme": "light",
+                    **context,
+                },
+                "call": {"arguments": arguments, "result": result, "isHeld": is_held},
                 "refuses": refuses or [],
             },
         )
@@ -162,6 +213,11 @@ class Chat:
             return {"result": self.server.ask(method, params)}
         except MCPError as error:
             return {"error": {"code": error.code, "message": error.message}}
+
+    def _answer(self) -> dict[str, Any] | None:
+        """The answer to the model's call, once it is there."""
+        assert self._call is not None
+        return {"result": self._call.result()} if self._call.done() else None
 
     def close(self) -> None:
         self.page.close()

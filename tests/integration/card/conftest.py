@@ -33,6 +33,7 @@ def deployment(lasting: Lasting) -> Iterator[Deployment]:
         tokens = made.folder / "tokens"
         tokens.write_text("\n".join(f"{name} {hash_token(name)}" for name in ("ann", "bob")))
         made.settings["http__auth__tokens"] = str(tokens)
+        made.settings["mcp__client_patience"] = '{"hasty-chat": 1, "mcp": "forever"}'
         yield made
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Frame, expect
 
 from tests.deployment import Deployment
 from tests.integration.card.card_server import picture
-from tests.integration.card.chat import Chat, Connection, connected
+from tests.integration.card.chat import CALL_ID, Chat, Connection, connected
 from tests.services import wait_until
 
 OpenChat = Callable[..., Chat]
@@ -30,46 +30,90 @@ def view(chat: Chat) -> Frame:
     return frame
 
 
+def tells(chat: Chat) -> list[dict[str, Any]]:
+    """What the card has said about telling the model, without the task."""
+    calls = [call["params"] for call in chat.seen("tools/call") if call["params"]["name"].endswith("_tell")]
+    return [{key: value for key, value in call["arguments"].items() if key != "task_id"} for call in calls]
+
+
 def handle_of(task_id: str) -> dict[str, Any]:
     """What a host has kept of a call whose task that is, if it keeps no `_meta`."""
     return {"content": [], "structuredContent": {"success": True, "data": {"job_id": task_id}}}
 
 
-def test_a_call_is_seen_live_and_cancelled_and_the_model_has_called_once(chat: Chat, tmp_path: Path) -> None:
+def tools_called_by(chat: Chat) -> set[str]:
+    return {call["params"]["name"].removeprefix("backburner_card_") for call in chat.seen("tools/call")}
+
+
+def test_a_held_call_is_seen_live_and_its_result_goes_to_the_model_by_the_call_alone(
+    chat: Chat, tmp_path: Path
+) -> None:
     gate = tmp_path / "gate"
-    result = chat.call("relax", stop_at=62, gate=str(gate))
+    call = chat.call("relax", stop_at=62, gate=str(gate), go_on=True)
     card = chat.card
     expect(card.locator("#title")).to_have_text("Relax a structure")
     expect(card.locator("#state")).to_have_text("Running")
     expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "31")
-    gate.touch()
-    expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "62")
     expect(card.locator("#words")).to_have_text("Relaxation · energy decrease is stable")
     expect(card.locator("#left")).to_contain_text("left")
-    expect(card.locator("#tail div").last).to_contain_text("step  62   energy")
-    assert chat.looks() > 1
+    expect(card.locator("#tail div").last).to_contain_text("step  30   energy")
+    assert not call.done()
+    gate.touch()
+    expect(card.locator("#state")).to_have_text("Succeeded")
+    expect(card.locator("#result")).to_contain_text('"n_steps": 62')
+    expect(card.get_by_role("img", name="convergence.png")).to_be_visible()
+    assert call.result()["structuredContent"]["n_steps"] == 62
+    chat.page.wait_for_function("chat.delivered")
+    expect(card.locator("#state")).to_have_text("Succeeded")
+    view(chat).evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    assert tools_called_by(chat) == {"find", "look", "file"}
+    assert chat.seen("tools/call")[0]["params"]["arguments"]["request_id"] == CALL_ID
+    assert chat.seen("ui/update-model-context") == chat.seen("ui/message") == []
+    assert chat.model_calls == ["relax"]
 
+
+def test_a_cancel_on_the_card_ends_the_held_call(chat: Chat) -> None:
+    call = chat.call("relax")
+    card = chat.card
+    expect(card.locator("#state")).to_have_text("Running")
     card.get_by_role("button", name="Cancel").click()
     card.get_by_role("button", name="Keep").click()
     expect(card.locator("#state")).to_have_text("Running")
+    assert not call.done()
     card.get_by_role("button", name="Cancel").click()
     card.get_by_role("button", name="Stop").click()
     expect(card.locator("#state")).to_have_text("Cancelled")
     expect(card.get_by_role("button", name="Cancel")).to_be_hidden()
     expect(card.locator("#result")).to_have_text("Its user cancelled it on the card.")
+    result = call.result(timeout=30)
+    assert result["isError"]
+    assert result["content"][0]["text"] == "Cancelled: Its user cancelled it on the card."
 
-    chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
-    (update,) = chat.seen("ui/update-model-context")
-    (block,) = update["params"]["content"]
-    task_id = result["_meta"]["backburner/task"]
-    assert block["text"] == f"Task {task_id} (relax) was cancelled. Its user cancelled it on the card."
-    assert chat.seen("ui/message") == []
-    assert chat.model_calls == ["relax"]
-    assert all(call["params"]["name"].startswith("backburner_card_") for call in chat.seen("tools/call"))
+
+def test_a_call_that_outlasts_its_client_becomes_a_handle_and_the_card_goes_on(
+    url: str, open_chat: OpenChat, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with connected(url, token="ann", name="hasty-chat") as server:
+        chat = open_chat(server)
+        call = chat.call("relax", stop_at=20, gate=str(gate), go_on=True, files=False)
+        expect(chat.card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "10")
+        handle = call.result(timeout=30)
+        task_id = handle["_meta"]["backburner/task"]
+        words = handle["content"][-1]["text"]
+        assert f"goes on in the background as task {task_id}" in words
+        assert words.endswith("For its result, call wait_for_task with this task_id.")
+        chat.page.wait_for_function("chat.delivered")
+        gate.touch()
+        expect(chat.card.locator("#state")).to_have_text("Succeeded")
+        chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
+        (update,) = chat.seen("ui/update-model-context")
+        said = update["params"]["content"][0]["text"]
+        assert said.startswith(f"Task {task_id} (relax) has succeeded. Its result:\n{{")
 
 
 def test_a_question_is_a_form_whose_answer_reaches_the_tool(chat: Chat) -> None:
-    chat.call("ask")
+    call = chat.call("ask")
     card = chat.card
     expect(card.locator("#state")).to_have_text("Needs an answer")
     expect(card.locator(".asked")).to_have_text("How shall the run go on?")
@@ -86,6 +130,7 @@ def test_a_question_is_a_form_whose_answer_reaches_the_tool(chat: Chat) -> None:
     given = {"keep": ["stress"], "method": "scan", "name": "run 7", "spin": True, "steps": 20}
     expect(card.locator("#result")).to_have_text(f"accept: {sorted(given.items())}")
     expect(card.locator(".question")).to_have_count(0)
+    assert call.result()["content"][0]["text"] == f"accept: {sorted(given.items())}"
     assert chat.model_calls == ["ask"]
 
 
@@ -111,7 +156,7 @@ def test_a_link_to_follow_is_opened_by_the_host_and_by_nobody_else(chat: Chat) -
 
 @pytest.mark.whole
 def test_a_server_that_cannot_be_reached_is_asked_again_and_that_is_said(chat: Chat, ann: Connection) -> None:
-    chat.show("relax", {}, ann.call("relax", stop_at=8), refuses=["tools/call"])
+    chat.show("relax", {}, ann.hand_out("relax", stop_at=8), refuses=["tools/call"])
     expect(chat.card.locator("#note")).to_have_text("Its state cannot be had now: Denied")
     chat.page.evaluate("chat.refuses = []")
     expect(chat.card.locator("#state")).to_have_text("Running")
@@ -152,7 +197,7 @@ def test_a_card_that_is_torn_down_answers_and_asks_for_nothing_more(chat: Chat) 
 
 def test_a_card_that_nobody_sees_asks_for_nothing_and_looks_at_once_when_it_is_seen(chat: Chat) -> None:
     chat.page.clock.install()
-    chat.call("relax")
+    chat.hand_out("relax")
     expect(chat.card.locator("#state")).to_have_text("Running")
     frame = view(chat)
     hide = """hidden => {
@@ -215,14 +260,14 @@ def test_a_chat_that_is_opened_again_shows_the_task_as_it_is_and_tells_nothing_t
     ann: Connection, open_chat: OpenChat, url: str
 ) -> None:
     first = open_chat()
-    result = first.call("relax", stop_at=3, go_on=True)
-    task_id = result["_meta"]["backburner/task"]
+    task_id = first.hand_out("relax", stop_at=3, go_on=True)
     expect(first.card.locator("#state")).to_have_text("Succeeded")
     first.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
     (update,) = first.seen("ui/update-model-context")
     assert update["params"]["content"][0]["text"].startswith(
         f"Task {task_id} (relax) has succeeded. Its result:\n{{"
     )
+    assert wait_until(lambda: tells(first) == [{}, {"told": True}])
 
     again = open_chat()
     again.show("relax", {}, handle_of(task_id))
@@ -263,13 +308,47 @@ def test_a_host_that_waits_for_its_task_itself_has_a_live_card_which_leaves_the_
     assert chat.seen("ui/update-model-context") == []
 
 
+def test_a_model_counts_as_told_once_its_host_has_taken_the_context(
+    ann: Connection, open_chat: OpenChat
+) -> None:
+    handle = ann.hand_out("relax", stop_at=2, go_on=True)
+    deaf = open_chat()
+    deaf.show("relax", {}, handle, refuses=["ui/update-model-context"])
+    expect(deaf.card.locator("#note")).to_have_text("The model could not be told that it is over: Denied")
+    chat = open_chat()
+    chat.show("relax", {}, handle)
+    chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
+    assert wait_until(lambda: tells(chat) == [{}, {"told": True}])
+    assert tells(deaf) == [{}]
+
+
+def test_a_call_that_its_host_has_dropped_is_told_of_at_the_end(chat: Chat, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    chat.hold_without_answer("relax", stop_at=20, gate=str(gate), go_on=True, files=False)
+    expect(chat.card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "10")
+    chat.page.evaluate("chat.cancel('Request timed out')")
+    gate.touch()
+    expect(chat.card.locator("#state")).to_have_text("Succeeded")
+    chat.page.wait_for_function("chat.methods('ui/update-model-context').length === 1")
+
+
+def test_a_call_that_its_user_stops_is_not_told_of(chat: Chat) -> None:
+    call = chat.hold_without_answer("relax")
+    expect(chat.card.locator("#state")).to_have_text("Running")
+    call.cancel()
+    chat.page.evaluate("chat.cancel('Stopped')")
+    expect(chat.card.locator("#state")).to_have_text("Cancelled")
+    assert chat.page.evaluate("chat.ask('ping', {})")["result"] == {}  # so that has been dealt with
+    assert tells(chat) == []
+
+
 @pytest.mark.whole
 def test_a_host_that_refuses_has_told_nothing_and_a_message_begins_a_turn_if_that_is_set(
     open_chat: OpenChat, deployment: Deployment
 ) -> None:
     deployment.settings["mcp__card_tells"] = "message"
     with deployment.http() as server, connected(server.url, token="ann") as ann:
-        result = ann.call("relax", stop_at=2, go_on=True)
+        result = ann.hand_out("relax", stop_at=2, go_on=True)
         deaf = open_chat(ann)
         deaf.show("relax", {}, result, refuses=["ui/update-model-context", "ui/message"])
         expect(deaf.card.locator("#note")).to_contain_text("could not be told")
@@ -311,7 +390,7 @@ def test_axe_finds_nothing_serious_in_light_and_in_dark(chat: Chat, ann: Connect
     axe = (files("axe_playwright_python") / "axe.min.js").read_text()
     shown = {"relax": "figure img[src]", "ask": ".question", "hostile": "#result:not(:empty)"}
     for tool, ready in shown.items():
-        chat.show(tool, {}, ann.call(tool))
+        chat.show(tool, {}, ann.hand_out(tool))
         expect(chat.card.locator(ready).first).to_be_visible()
         frame = view(chat)
         frame.evaluate(axe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -29,7 +30,7 @@ def page_of(tool: dict[str, Any]) -> Any:
 
 def finished(server: Connection, name: str, **arguments: Any) -> str:
     """The task of a call that is over."""
-    task_id: str = server.call(name, **arguments)["_meta"]["backburner/task"]
+    task_id: str = server.hand_out(name, **arguments)["_meta"]["backburner/task"]
     assert wait_until(lambda: look(server, task_id)["finished"], within=60)
     return task_id
 
@@ -60,12 +61,13 @@ def test_who_declares_pages_gets_the_card_and_who_does_not_sees_nothing_of_it(ur
             "ask_with_link",
             "hostile",
             "bar",
+            "hold",
             "long_line",
             "large",
         }
         for name in (LOOK, FIND, CANCEL, ANSWER, FILE, TELL):
             assert listed[name]["_meta"] == {"ui": {"visibility": ["app"]}}
-        assert "outputSchema" not in listed["typed"]
+        assert ["outputSchema" in listed[name] for name in ("typed", "hold")] == [False, True]
         (content,) = with_pages.ask("resources/read", {"uri": CARD})["contents"]
         assert (content["mimeType"], content["uri"]) == (MEDIA_TYPE, CARD)
         assert content["text"].startswith("<!doctype html>")
@@ -86,20 +88,26 @@ def test_a_client_that_has_the_extension_without_html_has_no_card(url: str) -> N
 
 
 @pytest.mark.parametrize("era", ["2025", "2026"])
-def test_a_call_is_answered_with_the_handle_at_once_and_in_few_words(url: str, era: str) -> None:
+def test_a_call_is_answered_with_its_result_and_the_task_of_its_card(url: str, era: str) -> None:
     with connected(url, era, token="ann") as ann:
-        for name, arguments in {"relax": {"stop_at": 5}, "typed": {"n": int(era)}}.items():
-            result = ann.call(name, **arguments)
-            task_id = result["_meta"]["backburner/task"]
-            assert not result["isError"]
-            assert result["structuredContent"]["data"]["job_id"] == task_id
-            words = result["content"][0]["text"]
-            assert task_id in words
-            assert "there is nothing to call" in words
-            assert len(words) < 600
-            ann.call(CANCEL, task_id=task_id)
-        assert ann.call("hold")["content"][0]["text"] == "held"
+        result = ann.call("typed", n=int(era))
+        assert result["structuredContent"] == {"n": int(era)}
+        assert look(ann, result["_meta"]["backburner/result-of"])["tool"] == "typed"
+        assert ann.call("hold")["structuredContent"] == {"held": True}
         assert ann.call("plain")["content"][0]["text"] == "plain"
+
+
+@pytest.mark.parametrize("name", ["relax", "typed"])
+def test_a_handle_is_short_and_says_what_to_call(ann: Connection, name: str) -> None:
+    handle = ann.hand_out(name)
+    task_id = handle["_meta"]["backburner/task"]
+    assert not handle["isError"]
+    assert handle["structuredContent"]["data"]["job_id"] == task_id
+    words = handle["content"][-1]["text"]
+    assert task_id in words
+    assert words.endswith("For its result, call wait_for_task with this task_id.")
+    assert len(words) < 400
+    ann.call(CANCEL, task_id=task_id)
 
 
 async def test_a_client_with_tasks_of_its_own_gets_these_and_keeps_what_is_promised(url: str) -> None:
@@ -127,7 +135,7 @@ def test_a_tool_with_a_page_of_its_author_s_keeps_it(tmp_path: Path) -> None:
         assert host.tools()["chart"]["_meta"]["ui"] == OWN["ui"]
         assert page_of(host.tools()["table"]) == CARD
         assert host.tools()["by_app"]["_meta"]["ui"] == {"visibility": ["app"], "resourceUri": CARD}
-        assert "backburner/task" in host.call("table")["_meta"]
+        assert "backburner/result-of" in host.call("table")["_meta"]
 
 
 @pytest.mark.whole(but_first=1)
@@ -137,12 +145,10 @@ async def test_every_framework_serves_the_card_also_over_stdio(tmp_path: Path, k
     with deploy(tmp_path, kind) as made:
         async with connect(made.stdio(), "2026", tasks=False, extensions=pages) as peer:
             tools = {tool["name"]: tool for tool in (await peer.request("tools/list"))["tools"]}
-            assert [name for name in ("slow", "fast", "hold") if page_of(tools[name])] == ["slow"]
+            assert [name for name in ("slow", "fast", "hold") if page_of(tools[name])] == ["slow", "hold"]
             (content,) = (await peer.request("resources/read", {"uri": CARD}))["contents"]
             assert content["mimeType"] == MEDIA_TYPE
-            task_id = (await peer.call("slow", {"n": 1}))["_meta"]["backburner/task"]
-            assert (await peer.tool(LOOK, task_id=task_id))["tool"] == "slow"
-            assert (await peer.tool("wait_for_task", task_id=task_id))["state"] == "succeeded"
+            task_id = (await peer.call("slow", {"n": 1}))["_meta"]["backburner/result-of"]
             assert (await peer.tool(LOOK, task_id=task_id))["outcome"]["text"] == "slow done n=1"
 
 
@@ -227,7 +233,7 @@ def test_a_call_under_way_is_found_by_its_owner_with_its_inputs_alone(url: str, 
     def found(server: Connection, **inputs: Any) -> Any:
         return server.call(FIND, tool_name="relax", inputs=inputs)["structuredContent"]["task_id"]
 
-    task_id = ann.call("relax", stop_at=11)["_meta"]["backburner/task"]
+    task_id = ann.hand_out("relax", stop_at=11)["_meta"]["backburner/task"]
     with connected(url, token="bob") as bob:
         assert [found(ann, stop_at=11), found(ann, stop_at=12), found(bob, stop_at=11)] == [
             task_id,
@@ -254,13 +260,56 @@ def test_what_a_page_asks_for_is_checked(ann: Connection, name: str, arguments: 
     assert error_of(ann.call(name, **arguments))[0] == "invalid_inputs"
 
 
-def test_a_model_is_told_once_by_whoever_asks_first_and_not_before_the_end(ann: Connection) -> None:
-    running = ann.call("relax")["_meta"]["backburner/task"]
+def test_a_card_has_nothing_to_tell_before_the_end_and_once_the_model_is_told(ann: Connection) -> None:
+    def tell(**more: Any) -> dict[str, Any]:
+        said: dict[str, Any] = ann.call(TELL, task_id=task_id, **more)["structuredContent"]
+        return said
+
+    running = ann.hand_out("relax")["_meta"]["backburner/task"]
     assert error_of(ann.call(TELL, task_id=running))[0] == "not_finished"
     task_id = finished(ann, "typed", n=9)
-    told = [ann.call(TELL, task_id=task_id)["structuredContent"] for _ in range(2)]
-    assert told[0]["tell"]
-    assert '"n": 9' in told[0]["whole"]
-    assert told[1] == {"tell": False}
-    assert ann.call(TELL, task_id=task_id, told=False)["structuredContent"] == {"tell": False}
-    assert ann.call(TELL, task_id=task_id)["structuredContent"]["tell"]
+    for _ in range(2):  # until the host confirms
+        told = tell()
+        assert told["tell"]
+        assert '"n": 9' in told["whole"]
+    assert tell(told=True) == tell() == {"tell": False}
+
+
+@pytest.mark.parametrize("tool", ["wait_for_task", "get_task_result"])
+def test_a_card_has_nothing_to_tell_of_a_result_that_a_task_tool_returned(ann: Connection, tool: str) -> None:
+    task_id = finished(ann, "typed", n=len(tool))
+    assert ann.call(tool, task_id=task_id)["structuredContent"]["state"] == "succeeded"
+    assert ann.call(TELL, task_id=task_id)["structuredContent"] == {"tell": False}
+
+
+async def test_an_answer_on_the_card_ends_the_question_of_a_held_call(url: str) -> None:
+    async def leave_open(context: Any, params: Any) -> Any:
+        await asyncio.Event().wait()
+
+    pages = {UI: {"mimeTypes": [MEDIA_TYPE]}}
+    async with connect(url, "2025", token="ann", elicit=leave_open, extensions=pages) as peer:
+        call = asyncio.create_task(peer.call("ask"))
+        seen: dict[str, Any] = {"questions": []}
+        while not seen["questions"]:
+            task_id = (await peer.tool(FIND, tool_name="ask", inputs={}))["task_id"]
+            seen = seen if task_id is None else await peer.tool(LOOK, task_id=task_id)
+        answers = {seen["questions"][0]["key"]: {"action": "decline"}}
+        await peer.tool(ANSWER, task_id=task_id, answers=answers)
+        assert (await call)["content"][0]["text"] == "decline: []"
+
+
+def test_calls_that_are_alike_are_told_apart_by_connection_and_by_request(url: str, ann: Connection) -> None:
+    def found(server: Connection, **more: Any) -> Any:
+        named = {"tool_name": "relax", "inputs": {"stop_at": 13}}
+        return server.call(FIND, **named, **more)["structuredContent"]["task_id"]
+
+    ann.hold("relax", stop_at=13)
+    assert wait_until(lambda: found(ann))
+    first = found(ann)
+    with connected(url, token="ann") as window:
+        window.hold("relax", stop_at=13)
+        assert wait_until(lambda: found(window) != first)
+        assert found(ann) == first
+    ann.hold("relax", stop_at=13)
+    assert wait_until(lambda: found(ann) != first)
+    assert {found(ann, request_id=number) for number in range(30)} == {first, found(ann)}

@@ -20,7 +20,10 @@ from ...service.tasks import LogPage, TaskResult, TaskStatus
 from ...tools.spec import ToolSpec
 from ...version import VERSION
 from ..access import TaskAccess, unexpired
+from ..client_timeouts import requesting_client
 from ..dialects.server import AddedTool, Interceptor, ServerDialect
+from ..dialects.two_stage.server import always_held
+from ..notifications import REQUEST
 from ..requests import (
     EXTENSION,
     MEDIA_TYPE,
@@ -43,6 +46,7 @@ from ..results import (
     text_block,
     tool_raised,
 )
+from ..sdk import stream_of
 from ..updates import status_message
 
 #: The same in every release: a reopened chat requests it again.
@@ -73,7 +77,7 @@ _FRESH_MS = 3_600_000
 
 
 class TaskCard(ServerDialect):
-    """Shows the tasks that the two-stage return hands out. `others` may take a call before it."""
+    """Card for the calls of slow tools. `others` are dialects that may take a call."""
 
     def __init__(self, access: TaskAccess, others: Sequence[ServerDialect]) -> None:
         self._access = access
@@ -99,13 +103,14 @@ class TaskCard(ServerDialect):
     def describe(self, ctx: RequestContext, spec: ToolSpec, tool: dict[str, Any]) -> dict[str, Any]:
         """Return a slow tool with its card.
 
-        Its calls return handles, so the output schema is dropped, unless another dialect takes the call.
+        A long call returns a handle, so the output schema is dropped, unless another dialect takes the call.
         """
         if not uses_card(ctx, spec, self._access.settings):
             return tool
         meta = tool.get("_meta") or {}
         shown = {**tool, "_meta": {**meta, UI: {**(meta.get(UI) or {}), "resourceUri": ADDRESS}}}
-        if not any(other.takes(ctx, spec) for other in self._others):
+        handed_out = not always_held(spec, self._access.settings)
+        if handed_out and not any(other.takes(ctx, spec) for other in self._others):
             shown.pop("outputSchema", None)
         return shown
 
@@ -293,7 +298,11 @@ _SCHEMAS: Mapping[str, tuple[str, dict[str, Any]]] = {
     LOOK: ("For the task card: how a task is, with the latest of its log", _schema(cursor=_TEXT)),
     FIND: (
         "For the task card: the task of a call that is under way",
-        _object({"tool_name": _TEXT, "inputs": {"type": "object"}}, "tool_name", "inputs"),
+        _object(
+            {"tool_name": _TEXT, "inputs": {"type": "object"}, "request_id": {"type": ["string", "integer"]}},
+            "tool_name",
+            "inputs",
+        ),
     ),
     CANCEL: ("For the task card: stop a task", _schema()),
     ANSWER: (
@@ -305,7 +314,7 @@ _SCHEMAS: Mapping[str, tuple[str, dict[str, Any]]] = {
         _schema(("artifact_id",), artifact_id=_TEXT, offset={"type": "integer", "minimum": 0}),
     ),
     TELL: (
-        "For the task card: whether it is to tell the model that a task is over, and what",
+        "For the task card: what to tell the model of the end of a task, and that the host has taken it",
         _schema(told={"type": "boolean"}),
     ),
 }
@@ -354,11 +363,7 @@ class CardTools:
         """Return a task's status with log lines after the cursor, or the last ones without a cursor."""
         access, owner = self._access, owner_of_request()
         access.open_calls.touch(task_id)
-        look = partial(self._look, task_id, cursor, owner, access.presenter)
-        body = await access.service.aio.run(look)
-        if body["finished"]:
-            access.open_calls.close(task_id)
-        return body
+        return await access.service.aio.run(self._look, task_id, cursor, owner, access.presenter)
 
     def _look(self, task_id: str, cursor: str | None, owner: str, presenter: Any) -> dict[str, Any]:
         service, links = self._access.service, self._access.links
@@ -385,18 +390,34 @@ class CardTools:
         tools = self._access.app.tools
         return (tools.get(tool_name).title if tool_name in tools else "") or tool_name
 
-    async def find(self, tool_name: str, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the latest unfinished task of a call, for hosts that wait for the end themselves."""
-        find = partial(self._find, tool_name, inputs, owner_of_request())
-        return {"task_id": await self._access.service.aio.run(find)}
+    async def find(
+        self, tool_name: str, inputs: dict[str, Any], request_id: str | int | None = None
+    ) -> dict[str, Any]:
+        """Return the unfinished task of a call; of several, that of this connection, else the newest.
 
-    def _find(self, tool_name: str, inputs: dict[str, Any], owner: str) -> str | None:
+        `request_id` is the JSON-RPC id of the call, if the host names it.
+        """
+        find = partial(self._find, tool_name, inputs, owner_of_request())
+        found = await self._access.service.aio.run(find)
+        rank = partial(self._rank, request_id)
+        return {"task_id": max(found, key=rank, default=None)}
+
+    def _find(self, tool_name: str, inputs: dict[str, Any], owner: str) -> list[str]:
         service = self._access.service
         page = service.list(owner=owner, states=_UNFINISHED, tool_name=tool_name, limit=_LOOKED_AT)
-        for task in page.tasks:
-            if service.status(task.task_id, owner=owner).task.inputs == inputs:
-                return task.task_id
-        return None
+        ids = [task.task_id for task in page.tasks]
+        return [one for one in ids if service.status(one, owner=owner).task.inputs == inputs]
+
+    def _rank(self, request_id: str | int | None, task_id: str) -> tuple[bool, ...]:
+        """Return whether a call held for the task is of this connection, has that id, is of this client."""
+        ctx = REQUEST.get()
+        assert ctx is not None
+        stream, client = stream_of(ctx.session), requesting_client(ctx)
+        ranks = [
+            (stream_of(one.session) == stream, one.request_id == request_id, requesting_client(one) == client)
+            for one in self._access.open_calls.holders(task_id)
+        ]
+        return max(ranks, default=(False, False, False))
 
     async def cancel(self, task_id: str) -> dict[str, Any]:
         await self._access.head(task_id)
@@ -430,14 +451,16 @@ class CardTools:
         except OSError:
             raise ArtifactNotFound(artifact_id=artifact_id) from None
 
-    async def tell(self, task_id: str, told: bool = True) -> dict[str, Any]:
-        """Return whether this card shall tell the model; `told=False` releases that claim again."""
+    async def tell(self, task_id: str, told: bool = False) -> dict[str, Any]:
+        """Return what to tell the model, unless it knows; with `told`, record that the host has taken it."""
         access, owner = self._access, owner_of_request()
-        aio = access.service.aio
-        first = await aio.run(access.service.tell_model, task_id, told, owner=owner)
-        if not (told and first):
+        service, aio = access.service, access.service.aio
+        if told:
+            await aio.run(service.tell_model, task_id, owner=owner)
             return {"tell": False}
         outcome = await aio.result(task_id, owner=owner)
+        if await aio.run(service.is_model_told, task_id, owner=owner):
+            return {"tell": False}
         return {"tell": True, **await aio.run(what_is_told, outcome, access.presenter)}
 
 

@@ -169,7 +169,6 @@ _EVENT_LABELS = {
     "time_out": "Timed out",
     "expire": "Expired",
     "told_model": "Model notified",
-    "not_told_model": "Notifying the model failed",
 }
 _OUTCOMES = {"timedout": "timed_out", "handedback": "handed_back"}
 

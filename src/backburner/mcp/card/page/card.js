@@ -1,4 +1,4 @@
-// The card: it looks at its task now and then, shows what it sees, and tells the model once when it is over.
+// The card: it polls its task, shows its status, and reports a result to the model that its call did not return.
 
 const at = (id) => document.getElementById(id);
 const card = at("card");
@@ -9,6 +9,7 @@ const NAMES = {
 };
 const LOOKS = { running: "running", input_required: "asking", succeeded: "succeeded", failed: "failed", timed_out: "failed" };
 const SOONEST_MS = 1000, LIVELY_MS = 5000, LATEST_MS = 15000, UNSEEN_MS = 20000;
+const SEEK_MS = 500; // most calls of a reopened chat, and short ones, have their answer by then
 const LIVELY_LOOKS = 8, MOST_LINES = 300;
 
 let taskId = null;
@@ -33,6 +34,7 @@ async function look() {
   if (busy) return void (again = true);
   busy = true;
   clearTimeout(timer);
+  const afterAnswer = answer !== null;
   try {
     const seen = await callTool("backburner_card_look", cursor ? { task_id: taskId, cursor } : { task_id: taskId });
     if (ended) return;
@@ -40,8 +42,10 @@ async function look() {
     failures = 0;
     quiet = isNews(seen) ? 0 : quiet + 1;
     show(seen);
-    if (seen.finished) tell(seen);
-    else later(pause(seen));
+    if (!seen.finished) {
+      if (afterAnswer) informed = false; // the host gave up the call, say
+      later(pause(seen));
+    } else if (answer && !informed && !(stopped && seen.state === "cancelled")) tell(seen);
   } catch (error) {
     if (error.code === "task_not_found") return gone();
     failures += 1;
@@ -201,6 +205,7 @@ function gone() {
   card.dataset.state = "waiting";
   at("state").textContent = "Gone";
   for (const id of ["bar", "where", "questions", "cancelling", "log", "files", "outcome", "elapsed"]) at(id).hidden = true;
+  if (informed) return showAnswer();
   note("This task is not kept any more: it has expired, or was deleted.");
   at("said").textContent = "Gone";
 }
@@ -231,59 +236,61 @@ at("cancel").addEventListener("click", async () => {
   sure(false);
 });
 
-// -- telling the model, which the server lets one card do, once
+// -- telling the model of a result that no call has returned
 
 const succeed = (result) => {
   if (result.isError) throw new Error("The host refused.");
 };
 
 async function tell({ tells, attempt }) {
-  if (tells === "nothing" || onlooker || toldAttempt === attempt) return;
+  if (tells === "nothing" || toldAttempt === attempt) return;
   toldAttempt = attempt;
   try {
-    const { tell: mine, whole, sentence } = await callTool("backburner_card_tell", { task_id: taskId });
-    if (mine) await tellModel(tells, whole, sentence);
+    const { tell: due, whole, sentence } = await callTool("backburner_card_tell", { task_id: taskId });
+    if (!due) return;
+    await tellModel(tells, whole, sentence);
   } catch (error) {
-    note(`The model could not be told that it is over: ${error.message}`);
+    return note(`The model could not be told that it is over: ${error.message}`);
   }
+  await callTool("backburner_card_tell", { task_id: taskId, told: true }).catch(() => {});
 }
 
 async function tellModel(tells, whole, sentence) {
   const blocks = (text) => [{ type: "text", text }]; // a list in a message too: the specification's types have one, its prose not
   let text = sentence;
-  try {
-    await request("ui/update-model-context", { content: blocks(whole) }).then(succeed).catch((error) => {
-      if (tells !== "message") throw error;
-      text = whole; // then it is all in the message
-    });
-    if (tells === "message") await request("ui/message", { role: "user", content: blocks(text) }).then(succeed);
-  } catch (error) {
-    await callTool("backburner_card_tell", { task_id: taskId, told: false });
-    throw error;
-  }
+  await request("ui/update-model-context", { content: blocks(whole) }).then(succeed).catch((error) => {
+    if (tells !== "message") throw error;
+    text = whole; // then it is all in the message
+  });
+  if (tells === "message") await request("ui/message", { role: "user", content: blocks(text) }).then(succeed);
 }
 
 // -- what the host says
 
 const TASK = /^tsk_[0-9A-Z]{36}$/;
-let answered = false; // whether the host has the answer to the call
-let onlooker = false; // whether the host has the task in hand itself, and so tells the model
+let answer = null; // what the host has as the answer to the call
+let informed = false; // whether that is the result, so that the model has it
+let stopped = false; // whether the host has cancelled the call
 
 function begin(result) {
-  answered = true;
+  answer = result;
   clearTimeout(timer);
-  const handed = [result._meta?.["backburner/task"], result.structuredContent?.data?.job_id].find((one) => TASK.test(one));
-  const related = result._meta?.["io.modelcontextprotocol/related-task"]?.taskId;
-  onlooker = !handed;
-  if (handed || TASK.test(related)) turnTo(handed || related);
-  if (taskId) return void look();
-  // There is no task: the call was refused, or answered at once.
-  const content = result.content || [];
+  const meta = result._meta || {};
+  const done = [meta["backburner/result-of"], meta["io.modelcontextprotocol/related-task"]?.taskId].find((one) => TASK.test(one));
+  const handed = [meta["backburner/task"], result.structuredContent?.data?.job_id].find((one) => TASK.test(one));
+  informed = Boolean(done || !handed);
+  if (done || handed) turnTo(done || handed);
+  if (taskId) look();
+  else showAnswer(); // there is no task: the call was refused, or the host drops its id
+}
+
+function showAnswer() {
+  const content = answer.content || [];
   const text = content.filter((block) => block.type === "text").map((block) => block.text).join("\n");
   const images = content.filter((block) => block.type === "image").map((block) => ({ type: block.mimeType, data: block.data }));
-  card.dataset.state = result.isError ? "failed" : "succeeded";
-  at("state").textContent = result.isError ? "Failed" : "Succeeded";
-  showOutcome({ text, images, failed: result.isError });
+  card.dataset.state = answer.isError ? "failed" : "succeeded";
+  at("state").textContent = answer.isError ? "Failed" : "Succeeded";
+  showOutcome({ text, images, failed: answer.isError });
 }
 
 function turnTo(id) {
@@ -293,26 +300,28 @@ function turnTo(id) {
   at("files").replaceChildren();
 }
 
-/** The task of a call whose answer does not come: its host waits for the result itself, and says no id. */
+/** Find the task of a call that is under way: the host knows no id before its answer. */
 async function seek(inputs, ms) {
-  const tool = context.toolInfo?.tool?.name;
-  if (answered || taskId || ended || !tool) return;
+  const { tool, id } = context.toolInfo || {};
+  if (answer || taskId || ended || !tool?.name) return;
   if (!document.hidden) {
-    const found = await callTool("backburner_card_find", { tool_name: tool, inputs }).catch(() => ({}));
-    if (answered || taskId || ended) return;
+    const which = { tool_name: tool.name, inputs, ...(["string", "number"].includes(typeof id) && { request_id: id }) };
+    const found = await callTool("backburner_card_find", which).catch(() => ({}));
+    if (answer || taskId || ended) return;
     if (TASK.test(found.task_id)) {
-      onlooker = true;
       turnTo(found.task_id);
       return void look();
     }
   }
-  setTimeout(seek, ms, inputs, Math.min(LATEST_MS, ms * 1.5));
+  setTimeout(seek, ms, inputs, Math.min(LIVELY_MS, ms * 1.5));
 }
 
-hears.set("ui/notifications/tool-input", ({ arguments: inputs }) => setTimeout(seek, SOONEST_MS, inputs || {}, SOONEST_MS));
+hears.set("ui/notifications/tool-input", ({ arguments: inputs }) => setTimeout(seek, SEEK_MS, inputs || {}, SEEK_MS));
 hears.set("ui/notifications/tool-result", begin);
 hears.set("ui/notifications/tool-cancelled", ({ reason }) => {
-  if (taskId) return;
+  answer ??= {};
+  stopped = true;
+  if (taskId) return void look();
   at("state").textContent = "Cancelled";
   if (reason) note(reason);
 });

@@ -174,7 +174,7 @@ class TaskTools(ServerDialect):
     async def get_task_result(self, arguments: dict[str, Any]) -> Answer:
         access, presenter = self._access, self._access.presenter
         result = await access.service.aio.result(arguments["task_id"], owner=owner_of_request())
-        access.open_calls.close(result.task.task_id)
+        await access.delivered(result.task)
         if any(arguments.get(name) is not None for name in ("path", "offset", "length")):
             return await access.service.aio.run(self._part, result, arguments)
         answer = await access.service.aio.run(describe_result, result, presenter, access.links)

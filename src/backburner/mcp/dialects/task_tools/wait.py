@@ -270,7 +270,7 @@ class WaitHandler:
     async def _ended(self, status: TaskStatus) -> Answer:
         service, presenter, links = self._access.service, self._access.presenter, self._access.links
         result = await service.aio.result(status.task_id, owner=owner_of_request())
-        self._access.open_calls.close(status.task_id)
+        await self._access.delivered(result.task)
         return await service.aio.run(compact_result, result, presenter, links)
 
     def _statuses(self, task_ids: Sequence[str], owner: str) -> list[TaskStatus]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +50,7 @@ from ...questions import (
     supports_input_rounds,
 )
 from ...requests import (
+    RESULT_ON_CARD,
     TASK_OF_CARD,
     RequestContext,
     arguments_of,
@@ -104,12 +106,13 @@ class TwoStage(ServerDialect):
         if patience_s != 0 or status.task.finished:
             result = await self._held.hold(call, status, patience_s)
             if result is not None:
-                return mark_joined(result, status, typed=typed)
+                return mark_joined(self._shown(call, result, status.task_id), status, typed=typed)
             now = await self._access.service.aio.status(status.task_id, owner=status.task.owner)
             status = replace(now, joined=status.joined)
             if status.task.finished:  # it ended just now
                 self._access.open_calls.close(status.task_id)
-                return mark_joined(await self._held.result(status), status, typed=typed)
+                result = self._shown(call, await self._held.result(status), status.task_id)
+                return mark_joined(result, status, typed=typed)
         if not asks_for_handle(call.ctx):  # a client that asks for handles tracks its job
             self._access.open_calls.give_up(status.task_id, "handle")
         return mark_joined(self._hand_out(call, status), status, typed=True)
@@ -122,8 +125,7 @@ class TwoStage(ServerDialect):
         gives_up = self._access.patience.gives_up(call.ctx, status.task_id)
         if not (self._takes_handle(call) or gives_up):
             return None
-        at_once = call.spec.answer_in(settings) == "handle" or asks_for_handle(call.ctx)
-        if at_once or self._on_a_card(call):
+        if call.spec.answer_in(settings) == "handle" or asks_for_handle(call.ctx):
             return 0
         if not gives_up and settings.mcp.patience_s is None:
             return None  # a program gets its result
@@ -144,6 +146,12 @@ class TwoStage(ServerDialect):
 
     def _on_a_card(self, call: SlowCall) -> bool:
         return uses_card(call.ctx, call.spec, self._access.settings)
+
+    def _shown(self, call: SlowCall, result: dict[str, Any], task_id: str) -> dict[str, Any]:
+        """Return a result with the task that its card shows."""
+        if result.get("resultType") == "input_required" or not self._on_a_card(call):
+            return result
+        return {**result, "_meta": {**(result.get("_meta") or {}), RESULT_ON_CARD: task_id}}
 
     def _hand_out(self, call: SlowCall, status: TaskStatus) -> dict[str, Any]:
         """Return the handle: task id, expected run time, and what to do next."""
@@ -171,9 +179,6 @@ class TwoStage(ServerDialect):
         wait = f"{WAIT_FOR_TASK} with this task_id"
         if self._on_a_card(call):
             text += " Its user sees it on a card here, and can answer its questions and cancel it there."
-            if mcp.card_tells != "nothing":
-                text += " When it is over, the card tells you of it and its result: there is nothing to call."
-                return f"{text} Only to have it in this turn, call {wait}." if mcp.task_tools else text
         elif call.spec.asks == "anyone" and status.questions:
             asked = "; ".join(str(one.params.get("message") or one.method) for one in status.questions)
             text += f" It waits for an answer to: {asked}"
@@ -546,7 +551,7 @@ class HeldCalls:
                     return None
                 if supports_input_rounds(ctx):
                     return self._rounds.ask(status)
-                answered = await self._ask(ctx, status, spec.asks)
+                answered = await self._ask_unless_answered(ctx, status, spec)
                 if not (answered or always_held(spec, self._access.settings)):
                     return None
         return await self.result(unexpired(status))
@@ -561,20 +566,43 @@ class HeldCalls:
         failed = error_result(task.error.message if task.error else f"The task is {task.state}.")
         return {**failed, "_meta": result_meta(task)}
 
-    async def _ask(self, ctx: RequestContext, status: TaskStatus, asks: AsksMode) -> bool:
-        """Ask on the call's own stream; a client that cannot be asked declines.
+    async def _ask_unless_answered(self, ctx: RequestContext, status: TaskStatus, spec: ToolSpec) -> bool:
+        """Ask as `_ask` does, until the questions are answered elsewhere, as on a card, or the task ends."""
+        asking = asyncio.ensure_future(self._ask(ctx, status, spec))
+        elsewhere = asyncio.ensure_future(self._answered_elsewhere(status))
+        try:
+            await asyncio.wait((asking, elsewhere), return_when=asyncio.FIRST_COMPLETED)
+            return not asking.done() or asking.result()
+        finally:
+            asking.cancel()
+            elsewhere.cancel()
+
+    async def _answered_elsewhere(self, asked: TaskStatus) -> None:
+        with suppress(TaskNotFound):
+            async for status in follow(self._access.service, asked.task_id, asked.task.owner):
+                if status.questions != asked.questions:
+                    return
+
+    async def _ask(self, ctx: RequestContext, status: TaskStatus, spec: ToolSpec) -> bool:
+        """Ask on the call's own stream; a client that cannot be asked declines, or leaves it to its card.
 
         Returns False, without an answer, if the tool asks anyone instead.
         """
         answers: dict[str, Any] = {}
+        has_card = uses_card(ctx, spec, self._access.settings)
         for question in status.questions:
+            on_card = has_card and question.method == "elicitation/create"
+            asks: AsksMode = "anyone" if on_card else spec.asks
             try:
                 answers[question.key] = await ask_client(question, ctx.session, ctx.request_id, asks=asks)
             except NoBackChannelError as error:
-                if asks == "anyone":
+                if spec.asks == "anyone":
                     return False
+                if on_card:
+                    continue
                 answers[question.key] = declined(question.method, str(error))
-        await store_answers(self._access.service, status, answers)
+        if answers:
+            await store_answers(self._access.service, status, answers)
         return True
 
 

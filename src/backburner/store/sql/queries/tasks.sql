@@ -159,10 +159,8 @@ DELETE FROM tasks WHERE task_id = :task_id;
 -- name: delete_attempts
 DELETE FROM attempts WHERE task_id = :task_id;
 
--- name: last_model_notice
-SELECT signal FROM task_events
-WHERE task_id = :task_id AND attempt = :attempt AND signal IN ('told_model', 'not_told_model')
-ORDER BY seq DESC LIMIT 1;
+-- name: model_notice
+SELECT seq FROM task_events WHERE task_id = :task_id AND attempt = :attempt AND signal = 'told_model' LIMIT 1;
 
 -- name: delete_events
 DELETE FROM task_events WHERE task_id = :task_id;
