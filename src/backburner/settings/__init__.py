@@ -92,30 +92,31 @@ class Settings:
 
     store: str = setting(
         "",
-        "Where tasks are kept: sqlite:///file.db or postgresql://… (default: a file for this app and its"
-        " folder, in the user's state folder). A relative"
-        " file is beside the app's file if code names it, beside backburner.toml if that does, and else in"
-        " the working folder",
+        "The store: sqlite:///file.db or postgresql://… (default: a file for this app and its folder,"
+        " in the user's state folder). A relative path counts from the app's folder if code sets it, "
+        "from the folder of backburner.toml if that sets it, else from the working directory",
     )
-    target: str = setting(
-        "", "The app that the command line works with, when it is not told: lab.py or package.module:bb"
-    )
+    target: str = setting("", "The app for the command line: lab.py or package.module:bb")
     engine: str = setting(
         LOCAL,
-        f"Who starts the work of queues that name no engine of their own: {', '.join(ENGINES)}",
+        f"Engine of the queues that name none: {', '.join(ENGINES)}",
         example="celery",
     )
-    data_dir: str = setting("", "Where task folders are (default: beside the SQLite file)")
+    data_dir: str = setting(
+        "",
+        "The folder of artifacts, task folders, locks and logs of supervisors (default: beside the "
+        "SQLite file)",
+    )
     queues: Mapping[str, Queue] = setting(
         default_queues,
-        "Workers and length cap of each queue on this host, and its engine, if that is not the app's",
+        "Workers, length cap and engine of queues on this host (default engine: the app's)",
         example='{"cpu_heavy": {"workers": 2, "max_length": 100}, "gpu_small": {"engine": "slurm"}}',
     )
     default_queue: str = setting("cpu_standard", "The queue of tools that name none")
     async_queue: str = setting(
         "",
-        "The queue of `async def` tools that name none (default: `io`; but as `default_queue`, where that or"
-        " `queues` is set, or numbers of `isolation.users`, and no queue `io` is named)",
+        "The queue of `async def` tools that name none (default: `io`; `default_queue` if that, "
+        "`queues` or a range of `isolation.users` is set and `queues` has no `io`)",
     )
     fair_share: str = setting("", "Share a queue fairly by `owner`, or by a tag prefix such as `project:`")
     log: LogSettings = field(default_factory=LogSettings)

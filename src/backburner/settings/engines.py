@@ -27,7 +27,7 @@ class BrokerSettings:
         example='"amqp://lab:secret@rabbit.example/lab"',
     )
     namespace: str = setting(
-        "backburner", "What the names of its queues begin with: one for each app that shares the broker"
+        "backburner", "Prefix of the broker's queue names; unique for each app that shares the broker"
     )
 
     def __post_init__(self) -> None:
@@ -67,16 +67,17 @@ class SlurmSettings:
 
     arguments: Mapping[str, str] = setting(
         dict,
-        "More arguments of `sbatch` for a queue's jobs; they come last, so they win over ours",
+        "Further arguments of `sbatch` by queue; they come last and override ours",
         example='{"cpu_heavy": "--qos=long --constraint=skylake"}',
     )
     command: str = setting(
         "",
-        "How a job starts Backburner (default: the Python of the supervisor, with its import path)",
+        "The command that starts Backburner in a job (default: the supervisor's Python, with its "
+        "import path)",
         example='"apptainer exec lab.sif backburner"',
     )
     setup: str = setting(
-        "", "Lines of shell that each job begins with", example='"module load cuda\\nulimit -s unlimited"'
+        "", "Shell lines at the start of each job", example='"module load cuda\\nulimit -s unlimited"'
     )
 
     def __post_init__(self) -> None:
@@ -111,22 +112,22 @@ class AwsBatchSettings:
 
     job_queue: Mapping[str, str] = setting(
         dict,
-        "Batch's job queue, by name or ARN, for each of our queues; `*` for all that are not named",
+        "Batch's job queue, by name or ARN, for each of our queues; `*` for all others",
         example='{"*": "lab", "gpu_small": "lab-gpu"}',
     )
     job_definition: Mapping[str, str] = setting(
         dict,
-        "The job definition, by name or ARN, for each of our queues; `*` for all that are not named",
+        "The job definition, by name or ARN, for each of our queues; `*` for all others",
         example='{"*": "backburner-lab"}',
     )
     target: str = setting(
         "",
-        "The app as the job's container finds it: lab.py or package.module:bb (default: as the task has it)",
+        "The app inside the job's container: lab.py or package.module:bb (default: the app of the task)",
     )
     server: str = setting(
         "",
-        "The server whose door jobs come in by (http.worker_door), instead of by the store: each gets a token"
-        " for its task",
+        "The server through whose worker door (http.worker_door) jobs work, with a token for one task"
+        " each, instead of through the store",
         example='"https://lab.example"',
     )
 

@@ -74,9 +74,9 @@ def default_queues() -> dict[str, Queue]:
 class LogSettings:
     """Logging of servers and supervisors; see the guide on monitoring."""
 
-    format: Literal["text", "json"] = setting("text", "How a line is written: `text` or `json`")
+    format: Literal["text", "json"] = setting("text", "Format of log lines: `text` or `json`")
     level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "What is worth a line: `debug`, `info`, `warning` or `error`"
+        "info", "Lowest level that is logged: `debug`, `info`, `warning` or `error`"
     )
 
 
@@ -93,8 +93,8 @@ class SqliteSettings:
 class RetentionSettings:
     """Retention of finished tasks."""
 
-    ttl_s: float = setting(7 * 86400.0, "How long a task is kept after its end")
-    max_ttl_s: float = setting(90 * 86400.0, "The longest time to live that a caller may ask for")
+    ttl_s: float = setting(7 * 86400.0, "Time for which a finished task is kept")
+    max_ttl_s: float = setting(90 * 86400.0, "The longest `ttl_s` that a caller may ask for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +102,33 @@ class LimitSettings:
     """Limits per task, and on the number of running tasks and of starts per minute."""
 
     max_input_bytes: int = setting(1_048_576, "The largest inputs of one task, as JSON")
-    max_log_bytes: int = setting(67_108_864, "What one attempt may log; the rest is dropped, with a note")
+    max_log_bytes: int = setting(
+        67_108_864, "The largest log of one attempt; the rest is dropped, with a note"
+    )
     max_runtime_s: float = setting(
-        86400.0, "The time limit of a task whose tool names none; no caller may ask for more"
+        86400.0, "Time limit of tasks whose tool has no `timeout`, and the most that a caller may ask for"
     )
     max_memory_mb: int | None = setting(
-        None, "The most memory of one task, whatever its tool or caller says", example="4096"
+        None, "The most memory of one task, also where tool or caller ask for more", example="4096"
     )
     max_scratch_mb: int | None = setting(
-        None, "The most scratch space of one task, whatever its tool or caller says", example="10000"
+        None, "The most scratch space of one task, also where tool or caller ask for more", example="10000"
     )
     max_cpu: float | None = setting(
-        None, "The most CPUs of one task, whatever its tool or caller says", example="2"
+        None, "The most CPUs of one task, also where tool or caller ask for more", example="2"
     )
     max_running_per_owner: int | None = setting(
-        None, "How many tasks of one owner may run at a time; the others wait, and say so", example="4"
+        None, "The most tasks of one owner that run at a time; others wait as `queued`", example="4"
     )
     max_starts_per_minute_per_owner: int | None = setting(
-        None, "How many tasks of one owner may start in a minute", example="60"
+        None, "The most tasks of one owner that start in a minute", example="60"
     )
     tools: Mapping[str, ToolLimits] = setting(
         dict,
-        "How many tasks of a tool may run at a time (`max_running`), with one key (`max_running_per_key`),"
-        " and start in a minute (`max_starts_per_minute`), by its name or a pattern; the first that fits"
-        " counts. A number alone is `max_running`. Of these and the tool's own limits, the least counts",
+        "Limits by tool name or pattern: tasks that run at a time (`max_running`), with one key "
+        "(`max_running_per_key`), and starts in a minute (`max_starts_per_minute`). The first match "
+        "applies; a number alone is `max_running`. The lower of these and the tool's own limits "
+        "applies",
         example='{"relax": {"max_running": 2, "max_starts_per_minute": 30}}',
     )
 
@@ -148,14 +151,14 @@ class SupervisorSettings:
 
     heartbeat_s: float = pace(2.0, "How often a supervisor says that its workers are alive")
     lease_grace_s: float = setting(
-        30.0, "When a supervisor whose heartbeats do not arrive ends its runners; others take over soon after"
+        30.0, "Time without a heartbeat after which a supervisor's leases are lost and its runners ended"
     )
-    cancel_grace_s: float = setting(5.0, "How long a cancelled or overdue tool has before it is killed")
-    drain_grace_s: float = setting(30.0, "How long a supervisor that is told to stop waits for its tasks")
-    idle_exit_s: float = setting(300.0, "When a supervisor without work leaves; 0: never")
-    import_timeout_s: float = setting(300.0, "How long the import of an app may take")
+    cancel_grace_s: float = setting(5.0, "Time that a cancelled or overdue tool has before it is killed")
+    drain_grace_s: float = setting(30.0, "Time that a supervisor which was told to stop waits for its tasks")
+    idle_exit_s: float = setting(300.0, "Time without work after which a supervisor exits; 0: never")
+    import_timeout_s: float = setting(300.0, "The longest import of an app")
     keeper_interval_s: float = pace(5.0, "How often the keeper sweeps")
-    max_tasks_per_runner: int = setting(1000, "When a runner is replaced by a new one")
+    max_tasks_per_runner: int = setting(1000, "Number of tasks after which a runner is replaced")
     runner_idle_exit_s: float = pace(
         60.0,
         "When a runner without work ends; of each queue, as many as there are CPUs stay, and at least 4. 0:"
@@ -163,8 +166,8 @@ class SupervisorSettings:
     )
     environment: Literal["submitter", "own"] = setting(
         "submitter",
-        "Whose environment, arguments and Python a task runs with: `submitter` (those of the process that"
-        " submitted it, where that was on this host) or `own` (those of the supervisor)",
+        "Environment, arguments and Python of a task: `submitter` (those of the process that "
+        "submitted it on this host) or `own` (those of the supervisor)",
     )
 
     def __post_init__(self) -> None:
@@ -187,28 +190,28 @@ class IsolationSettings:
 
     runners: Literal["warm", "fresh", "spawn"] = setting(
         "warm",
-        "For tools that name none: `warm` (a process serves one owner until a task changes it), `fresh`"
-        " (each task has its own) or `spawn` (as `warm`, but each process imports the app itself; see"
-        " explanation/isolation.md)",
+        "Default of the tool option `isolation`: `warm` (a process serves one owner until a task "
+        "changes it), `fresh` (each task has its own) or `spawn` (as `warm`, but each process imports"
+        " the app itself; see explanation/isolation.md)",
     )
     no_new_privileges: bool = setting(
-        False, "Lets nothing that a tool starts gain rights, so not sudo or ping either", example="true"
+        False, "Keeps programs that a tool starts from gaining privileges, also sudo and ping", example="true"
     )
     users: str = setting(
         "",
-        "Whom tools run as, where the supervisor is root: a user's name, or numbers such as `61000-61099`,"
-        " one for each worker",
+        "Users that tools run as, if the supervisor is root: a name, or a range of numbers such as "
+        "`61000-61099`, one for each worker",
     )
     network: Literal["host", "none"] = setting(
-        "host", "`none` leaves tools no network but a loopback of their own"
+        "host", "`none` leaves tools only a private loopback interface"
     )
     files: Literal["host", "task"] = setting(
         "host",
-        "`task` lets tools write to the folder of their task alone, and read neither the store nor the"
+        "`task` lets tools write only to the folder of their task, and read neither the store nor the"
         " folders of other tasks",
     )
     writable: tuple[str, ...] = setting(
-        (), "Where tools may write all the same, with `files` as `task`", example='["/srv/results"]'
+        (), 'Further folders that tools may write to with `files = "task"`', example='["/srv/results"]'
     )
 
     def __post_init__(self) -> None:
@@ -229,48 +232,49 @@ class McpSettings:
 
     task_tools: bool | Literal["few"] = setting(
         True,
-        "Whether servers list the task tools (submit_task and so on); `few`: only wait_for_task,"
-        " get_task_result and cancel_task, and answer_task where a tool asks anyone",
+        "Lists the task tools (submit_task and so on); `few`: only wait_for_task, get_task_result and"
+        " cancel_task, and answer_task where a tool asks anyone",
         example='"few"',
     )
     answer: Literal["auto", "hold", "handle"] = setting(
         "auto",
-        "How slow tools that do not say answer clients without tasks: `auto`, `hold` (the call stays open to"
-        " its end) or `handle` (a job id at once, then progress and the result as notifications)",
+        "Default of the tool option `answer`, for clients without tasks: `auto`, `hold` (the call "
+        "stays open to its end) or `handle` (a job id at once, then progress and the result as "
+        "notifications)",
         example="handle",
     )
     patience_s: float | None = setting(
         None,
-        "How long a plain call is held before the client gets a handle (default: what is known of the client;"
-        " else to its end)",
+        "Time for which a call is held before the client gets a handle (default: by client; 24 s if "
+        "it is unknown)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = setting(
         dict,
-        "How long to hold calls by a client's name or `name@version`, where the first that fits counts",
+        "The same by client `name` or `name@version`; the first match applies",
         example='{"cursor*": "50s", "my-host@2.*": "forever"}',
     )
     task_grace_s: float | None = setting(
         None,
-        "How long a call of any client of the 2026-07-28 tasks is held before it becomes a task, unless it is"
-        " known to take longer; 0: every call becomes one at once (default: up to 5 s for hosts whose model"
-        " spends a turn on each task, such as Claude Code)",
+        "Time for which a call of a client with the 2026-07-28 tasks is held before it becomes a task, unless"
+        " it is known to take longer; 0: every call becomes one at once (default: up to 5 s for hosts whose"
+        " model spends a turn on each task, such as Claude Code; 0 for others)",
         example="3s",
     )
     result_tokens: int = setting(
         20_000,
-        "The longest result that a client gets whole, in tokens, taken as four bytes of its text each; of a"
-        " longer one it gets its beginning, its end and its shape, and ways to read the rest; 0: any length",
+        "The longest result that is sent whole, in tokens of four bytes; of a longer one the client "
+        "gets both ends, its shape and ways to read the rest; 0: any length",
         example="50000",
     )
     client_result_tokens: Mapping[str, int | Literal["any"]] = setting(
         dict,
-        "The same by a client's name or `name@version`, where the first that fits counts",
+        "The same by client `name` or `name@version`; the first match applies",
         example='{"small-host": 5000, "my-program@2.*": "any"}',
     )
     on_cancel: Literal["cancel", "detach"] = setting(
         "cancel",
-        "What becomes of the task of a held call that its client cancels, where the tool does not say:"
-        " `cancel`, or `detach` (it goes on). A client's time-out never cancels",
+        "Default of the tool option `on_cancel`, for a held call that its client cancels: `cancel`, "
+        "or `detach` (the task continues). A timeout of a client never cancels",
     )
     join_window_s: float = pace(
         600.0,
@@ -282,25 +286,26 @@ class McpSettings:
     )
     wake_chat: Literal["off", "claude-channel"] = setting(
         "off",
-        "Whether to speak up in the chat when a task is over whose handle went there: `claude-channel` is for"
+        "Message in the chat when a task ends whose handle went there: `off`, or `claude-channel` for"
         " Claude Code (see the guide on webhooks)",
     )
     card: bool = setting(
         True,
-        "Whether calls of slow tools are shown on a card, with progress, log and buttons, in chats of clients"
-        " that can show pages of servers (MCP Apps)",
+        "Shows calls of slow tools on a card, with progress, log and buttons, in clients that support"
+        " MCP Apps",
         example="false",
     )
     card_tells: Literal["context", "message", "nothing"] = setting(
         "context",
-        "What a card tells the model when a task is over whose result no call has returned: `context` (its"
-        " end and its result, for the next turn), `message` (the same, and a message in the chat that begins"
-        " a turn) or `nothing`",
+        "Report of a card to the model when a task ends whose result no call has returned: `context` (the"
+        " result, for the next turn), `message` (the same, and a message in the chat that begins a turn) or"
+        " `nothing`",
     )
     kept_headers: tuple[str, ...] = setting(
         ("*",),
-        "Request headers that are kept with a task, for the tools of an attached server, by name or pattern."
-        " One that sounds like a secret must be named in full; Authorization and Cookie are never kept",
+        "Request headers that are stored with a task for the tools of an attached server, by name or "
+        "pattern. One that looks like a secret must be named in full; Authorization and Cookie are "
+        "never stored",
         example='["x-team", "x-api-key"]',
     )
 
@@ -314,14 +319,13 @@ class McpSettings:
 class TaskIdSettings:
     """Files of the TaskId contract."""
 
-    state_dir: str = setting("", "The folder of the prompt log and the task file (default: as data_dir)")
+    state_dir: str = setting("", "The folder of the prompt log and the task file (default: `data_dir`)")
     state_roots: tuple[str, ...] = setting(
         (),
-        "Folders below which a call over HTTP may name its own place for these files; over stdio it may name"
-        " any",
+        "Folders below which a call over HTTP may name its own `stateDir`; over stdio it may name any",
         example='["/home/ann/.chatos"]',
     )
-    ui_prompt_file: str = setting("ui-prompts.jsonl", "The name of the prompt log in state_dir")
+    ui_prompt_file: str = setting("ui-prompts.jsonl", "The name of the prompt log in `state_dir`")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state_roots", tuple(self.state_roots))
@@ -336,7 +340,7 @@ class AuthSettings:
     """Authentication over HTTP. Without tokens, key and key set there is none."""
 
     tokens: str = setting(
-        "", "A file of named, hashed bearer tokens (default: `tokens` in the data folder, if it is there)"
+        "", "A file of named, hashed bearer tokens (default: `tokens` in the data folder, if it exists)"
     )
     jwt_key: str = setting("", "A shared secret, or a file with a PEM key, that signs JWTs")
     jwks: str = setting("", "A file or URL with the JSON Web Key Set that signs JWTs")
@@ -350,21 +354,23 @@ class HttpSettings:
 
     public_url: str = setting(
         "",
-        "The address of the server as clients see it, for artifact links (default: as each reached it)",
+        "The public address of the server, for artifact links (default: the address of each request)",
     )
-    artifact_link_s: float = setting(86400.0, "How long a signed artifact link works")
-    allowed_hosts: tuple[str, ...] = setting((), "More Host names to answer to", example='["lab.example"]')
+    artifact_link_s: float = setting(86400.0, "Lifetime of signed artifact links")
+    allowed_hosts: tuple[str, ...] = setting(
+        (), "Further Host names that the server answers to", example='["lab.example"]'
+    )
     allow_anonymous: bool = setting(
-        False, "Lets a server without tokens listen beyond this host", example="true"
+        False, "Lets a server without tokens listen beyond this machine", example="true"
     )
-    dashboard: bool = setting(True, "Shows people what the tasks do, at `/`: see the guide")
+    dashboard: bool = setting(True, "Serves the dashboard at `/`")
     worker_door: bool = setting(
         False,
-        "Lets workers with a token for a task (`backburner token task`) run it through this server; they"
-        " need no password of the store",
+        "Lets workers with a token for one task (`backburner token task`) run it through this server,"
+        " without access to the store",
         example="true",
     )
-    max_connections: int = setting(1000, "How many clients may be connected; more are turned away with 503")
+    max_connections: int = setting(1000, "The most connected clients; others get 503")
     idle_timeout_s: float = pace(
         60.0, "When an idle connection is closed; streams and held calls are not idle"
     )
@@ -400,19 +406,19 @@ class ArtifactSettings:
 
     url: str = setting(
         "",
-        "Where artifacts are kept: s3://bucket/prefix, or file:///folder for one that all hosts share"
-        " (default: in `data_dir`, on the host that ran the task)",
+        "The storage of artifacts: s3://bucket/prefix, or file:///folder shared by all hosts "
+        "(default: `data_dir` on the host that ran the task)",
         example='"s3://lab-artifacts/backburner"',
     )
     endpoint: str = setting(
         "",
-        "The server of an S3-compatible storage (default: AWS, or what AWS_ENDPOINT_URL_S3 says)",
+        "The server of an S3-compatible storage (default: AWS, or AWS_ENDPOINT_URL_S3)",
         example='"https://minio.lab.example"',
     )
     links: Literal["server", "storage"] = setting(
         "server",
-        "Whose links clients get: the `server`'s, which reads the storage for them, or signed ones of the"
-        " `storage` itself, which then must be reachable for clients",
+        "Download links: of the `server`, which reads the storage for clients, or signed links of the"
+        " `storage` itself, which clients must be able to reach",
     )
 
     def __post_init__(self) -> None:
@@ -460,30 +466,30 @@ class WebhookSettings:
     """Webhooks for finished tasks; see the guide."""
 
     url: str = setting(
-        "", "The endpoint that is told of each task that ends", example='"https://lab.example/hook"'
+        "", "The endpoint that is notified of finished tasks", example='"https://lab.example/hook"'
     )
     secret: str = setting(
         "",
-        "What messages are signed with: `whsec_` and 24 to 64 random bytes in base64. With a blank between"
-        " them, two sign each message, while receivers change over",
+        "The signing secret: `whsec_` and 24 to 64 random bytes in base64. Two secrets, separated by "
+        "a blank, both sign each message, for a change of secrets",
     )
-    states: tuple[str, ...] = setting(_ENDS, "Which ends `url` is told of", example='["failed", "timed_out"]')
-    result_bytes: int = setting(0, "The largest result, as JSON, that is sent along; 0: none is")
+    states: tuple[str, ...] = setting(
+        _ENDS, "Final states that `url` is notified of", example='["failed", "timed_out"]'
+    )
+    result_bytes: int = setting(0, "The largest result, as JSON, that a message includes; 0: none")
     retry_s: float = pace(
         5.0, "When the second try is made, about; each further pause is three times as long, up to an hour"
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        "Hosts that a caller may name as endpoints of its own tasks, with any unusual port, or patterns"
-        " (default: callers may name none)",
+        "Hosts, or patterns, that a caller may name as endpoints of its own tasks, with any unusual "
+        "port (default: none)",
         example='["hooks.example.com", "*.lab.example:8443"]',
     )
-    allow_http: bool = setting(
-        False, "Whether an endpoint that a caller names may be one without TLS", example="true"
-    )
+    allow_http: bool = setting(False, "Allows endpoints of callers without TLS", example="true")
     allow_private: bool = setting(
         False,
-        "Whether an endpoint that a caller names may be in a private network or on this host",
+        "Allows endpoints of callers in private networks and on this machine",
         example="true",
     )
 

@@ -60,6 +60,11 @@ class ExpectedRuntime:
     seconds: float
     source: EstimateSource
 
+    @property
+    def is_guess(self) -> bool:
+        """Return whether nothing is known of the tool itself."""
+        return self.source in (EstimateSource.OTHER_TOOLS, EstimateSource.DEFAULT)
+
 
 def hint(estimate: Estimate, inputs: Mapping[str, Any]) -> float | None:
     """Return the author's estimate: a number, or a function of the inputs. None for an unusable one."""
