@@ -16,7 +16,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from .over_mcp import SERVERS, connected, served
+from .over_mcp import CLIENTS, SERVERS, connected, served, together
 from .over_mcp.light_client import LightClient
 from .peers.contenders.shapes import RUN, marked
 
@@ -44,12 +44,11 @@ async def measure(port: int, marks: list[int]) -> list[tuple[int, float, float]]
     """Return the CPU time and the median time of a submit, in ms, for each number of open calls."""
     server = next(psutil.Process(pid) for pid in marked(os.environ[RUN]) if _serves(pid, port))
     rows, made = [], 0
-    async with connected(port, 1) as (client,):
-        for _ in range(WARM):
-            await client.run("nothing")
+    async with connected(port, CLIENTS) as clients:
+        client = clients[0]
+        await together(clients, "nothing", WARM, LightClient.run)
         for mark in marks:
-            for _ in range(mark - made):
-                await client.call("nothing")
+            await together(clients, "nothing", mark - made, LightClient.call)
             before, took = _cpu_s(server), [await _submit_s(client) for _ in range(MEASURED)]
             rows.append((mark, (_cpu_s(server) - before) / MEASURED * 1000, statistics.median(took) * 1000))
             made = mark + MEASURED

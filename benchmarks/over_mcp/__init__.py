@@ -77,15 +77,13 @@ def one_round() -> Results:
 
 async def measure(port: int, count: int) -> Figures:
     async with connected(port, WAITING) as clients:
-        waiting = await _timed(lambda: _together(clients, "wait_a_second", WAITING, LightClient.run))
+        waiting = await _timed(lambda: together(clients, "wait_a_second", WAITING, LightClient.run))
     async with connected(port, 1) as (client,):
         plain, submit = await _in_turns(client, max(50, count // 8))
     async with connected(port, CLIENTS) as clients:
-        ran, run_cpu = await _with_cpu(lambda: _together(clients, "nothing", count, LightClient.run))
-        submitted, submit_cpu = await _with_cpu(
-            lambda: _together(clients, "nothing", count, LightClient.call)
-        )
-        _, call_cpu = await _with_cpu(lambda: _together(clients, "plain", count, LightClient.call))
+        ran, run_cpu = await _with_cpu(lambda: together(clients, "nothing", count, LightClient.run))
+        submitted, submit_cpu = await _with_cpu(lambda: together(clients, "nothing", count, LightClient.call))
+        _, call_cpu = await _with_cpu(lambda: together(clients, "plain", count, LightClient.call))
     return {
         RATE_16: count / ran,
         SUBMIT: statistics.median(submit) * 1000,
@@ -129,7 +127,7 @@ async def connected(port: int, count: int) -> AsyncIterator[list[LightClient]]:
 Use = Callable[[LightClient, str], Awaitable[object]]
 
 
-async def _together(clients: list[LightClient], tool: str, count: int, use: Use) -> None:
+async def together(clients: list[LightClient], tool: str, count: int, use: Use) -> None:
     """So many uses of a tool, by all clients at once, each one after the other."""
     left = iter(range(count))
 

@@ -212,8 +212,7 @@ class OpenCalls:
         if mode == "always":
             free, held = chain(held, reversed(identical.idle), given_up), iter(())
         else:
-            unattended = takewhile(lambda call: not self._is_attended(call, now), identical.idle)
-            free = chain(given_up, unattended)
+            free = chain(given_up, self._unattended(identical, now))
         free_calls, held_calls = list(islice(free, _LOOKED_AT)), list(islice(held, _LOOKED_AT))
         for call in free_calls:
             if (status := await self._joined(call)) is not None:
@@ -247,6 +246,10 @@ class OpenCalls:
     ) -> bool:
         waited_s = time.monotonic() - call.began
         return any([await abandoned(holder, waited_s) for holder in list(call.holders)])
+
+    def _unattended(self, identical: _Identical, now: float) -> Iterator[_Call]:
+        """Yield the idle calls whose caller was not heard for long."""
+        return takewhile(lambda call: not self._is_attended(call, now), identical.idle)
 
     def _is_attended(self, call: _Call, now: float) -> bool:
         return bool(call.holders) or now - call.heard < self._app.settings.mcp.attended_s
@@ -309,7 +312,7 @@ class OpenCalls:
         if self._closed and not await self._may_be_in_store():
             self._closed.clear()
         now, attended_s = time.monotonic(), self._app.settings.mcp.attended_s
-        kept = [call for call in self._calls.values() if self._is_to_be_told(call, now)]
+        kept = [call for call in self._not_idle(now) if self._is_to_be_told(call, now)]
         closed, notes = list(self._closed), self._notes
         if not (kept or closed or notes):
             return
@@ -329,6 +332,11 @@ class OpenCalls:
             # An unattended call is complete in the store.
             if not self._is_attended(call, now) or (call.given_up is not None and not call.holders):
                 self._forget(call)
+
+    def _not_idle(self, now: float) -> Iterator[_Call]:
+        """Yield the calls that are held, given up or unattended; the others are not searched."""
+        for identical in self._by_key.values():
+            yield from chain(identical.given_up, identical.held, self._unattended(identical, now))
 
     def _is_to_be_told(self, call: _Call, now: float) -> bool:
         """Return whether the store must learn of the call."""
