@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from tests.hosts import page
@@ -53,10 +53,10 @@ def main() -> int:
     cases.sort(key=lambda case: -case.limit_s)
     kept = page.Kept.load(arguments.kept)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for found in pool.map(_measure, cases):
-            if found:
+        for measured in as_completed([pool.submit(_measure, case) for case in cases]):
+            if found := measured.result():
                 kept.add(found)
-    kept.save(arguments.kept)
+                kept.save(arguments.kept)
     print(page.details(kept))
     if arguments.kept == page.KEPT:
         page.PAGE.write_text(page.filled_in(page.PAGE.read_text(), kept))

@@ -22,7 +22,8 @@ from tests.hosts.lab import ANSWER
 
 _PROMPT = re.compile(r"BENCH:(\w+)")
 _TASK_ID = re.compile(r"\btsk_[0-9A-Z]{20,}")
-_CURSOR = re.compile(r"\bcursor\W{1,4}(\w[\w.:=-]*\w|\w)")
+#: In a sentence (`and cursor X`), or in JSON.
+_CURSOR = re.compile(r"""\bcursor(?: |\W{2,6}(?<="))([\w=-]{4,})""")
 _SEARCH = re.compile(r"tool_?search", re.IGNORECASE)
 _BACKGROUND = re.compile(r"\bbackground\b", re.IGNORECASE)
 #: Number of times that a call is repeated, that the tool is searched for, and of calls in all.
@@ -59,28 +60,31 @@ def next_move(conversation: Sequence[Entry], tools: Sequence[str]) -> Turn | Non
     prompts = [number for number, entry in enumerate(conversation) if _PROMPT.search(entry.text)]
     if not prompts or not tools:
         return None
-    since = conversation[prompts[-1] + 1 :]
     wanted = _PROMPT.findall(conversation[prompts[-1]].text)[-1]
-    calls = [entry for entry in since if entry.kind == "call" and not _SEARCH.search(entry.tool)]
-    spoken = [number for number, entry in enumerate(since) if entry.kind in ("call", "assistant")]
-    read = "\n".join(entry.text for entry in since[max(spoken, default=-1) + 1 :])
-    return Turn(time.time(), read, _move(wanted, since, calls, read, tools))
+    since = conversation[prompts[-1] + 1 :]
+    return Turn(time.time(), _unread(since), _move(wanted, since, tools))
 
 
-def _move(
-    wanted: str, since: Sequence[Entry], calls: Sequence[Entry], read: str, tools: Sequence[str]
-) -> Entry:
+def _unread(since: Sequence[Entry]) -> str:
+    """Return the text after the model's last move."""
+    moves = [number for number, entry in enumerate(since) if entry.kind in ("call", "assistant")]
+    return "\n".join(entry.text for entry in since[max(moves, default=-1) + 1 :])
+
+
+def _move(wanted: str, since: Sequence[Entry], tools: Sequence[str]) -> Entry:
     if any(ANSWER in entry.text for entry in since):
         return Entry("assistant", "The report is here.")
-    if not calls:
-        return _first_call(wanted, since, tools)
+    searches = sum(_is_search(entry) for entry in since)
+    since = list(_without_searches(since))
+    calls = [entry for entry in since if entry.kind == "call"]
+    read = _unread(since)
     hinted = _TASK_ID.findall(read) if "wait_for_task" in read else []
-    wait = _find("wait_for_task", tools)
-    if hinted and wait and len(calls) < _CALLS:
-        arguments = {"task_id": hinted[0]}
-        if cursor := _CURSOR.search(read):
-            arguments["cursor"] = cursor[1]
-        return Entry("call", tool=wait, arguments=arguments)
+    if not calls:
+        return _call(wanted, {}, tools, searches)
+    if hinted and len(calls) < _CALLS:
+        cursor = _CURSOR.search(read)
+        arguments = {"task_id": hinted[0], **({"cursor": cursor[1]} if cursor else {})}
+        return _call("wait_for_task", arguments, tools, searches)
     if _BACKGROUND.search(read):
         return Entry("assistant", "I wait for the report.")
     if _failures(since) <= _REPEATS:
@@ -88,28 +92,40 @@ def _move(
     return Entry("assistant", "The report cannot be had.")
 
 
+def _call(name: str, arguments: Mapping[str, Any], tools: Sequence[str], searches: int) -> Entry:
+    """Call a tool, or search for it where the host does not list it. Its server may still be starting."""
+    found = [tool for tool in tools if re.search(rf"(^|[^A-Za-z0-9]){name}$", tool)]
+    if found:
+        return Entry(
+            "call", tool=min(found, key=lambda tool: ("lab" not in tool, len(tool))), arguments=arguments
+        )
+    search = next((tool for tool in tools if _SEARCH.search(tool)), None)
+    if search and searches < _SEARCHES:
+        return Entry("call", tool=search, arguments={"query": f"select:mcp__lab__{name}"})
+    return Entry("assistant", f"There is no tool {name}.")
+
+
+def _is_search(entry: Entry) -> bool:
+    return entry.kind == "call" and bool(_SEARCH.search(entry.tool))
+
+
+def _without_searches(since: Sequence[Entry]) -> Iterator[Entry]:
+    """Leave out the searches for tools, with their results."""
+    searching = False
+    for entry in since:
+        searching = _is_search(entry) or (searching and entry.kind == "result")
+        if not searching:
+            yield entry
+
+
 def _failures(since: Sequence[Entry]) -> int:
     """Return the number of results in a row, up to the last, that gave no hint."""
     failures = 0
     for entry in reversed(since):
-        if "wait_for_task" in entry.text or _SEARCH.search(entry.tool):
+        if "wait_for_task" in entry.text:
             break
         failures += entry.kind == "result"
     return failures
-
-
-def _first_call(wanted: str, since: Sequence[Entry], tools: Sequence[str]) -> Entry:
-    if tool := _find(wanted, tools):
-        return Entry("call", tool=tool)
-    search = next((tool for tool in tools if _SEARCH.search(tool)), None)
-    if search and sum(entry.kind == "call" for entry in since) < _SEARCHES:  # its server may still connect
-        return Entry("call", tool=search, arguments={"query": f"select:mcp__lab__{wanted}"})
-    return Entry("assistant", f"There is no tool {wanted}.")
-
-
-def _find(name: str, tools: Sequence[str]) -> str | None:
-    found = [tool for tool in tools if re.search(rf"(^|[^A-Za-z0-9]){name}$", tool)]
-    return min(found, key=lambda tool: ("lab" not in tool, len(tool)), default=None)
 
 
 class Model:

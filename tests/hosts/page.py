@@ -54,7 +54,7 @@ def filled_in(text: str, kept: Kept) -> str:
     before, _, rest = text.partition(_BEGIN)
     after = rest.partition(_END)[2]
     times = " · ".join(f"{TOOLS[tool]:g}" for tool in _SHOWN)
-    head = ("Host", "Protocol", "Client name", "Gives up after", f"Turns, {times} s")
+    head = ("Host", "Version", "Protocol", "Client name", "Gives up after", f"Turns, {times} s")
     rows = [_row(name, kept) for name in HOSTS if kept.of(name)]
     table = _table((*head, f"With a {SHORT_S} s timeout", *_SUMS), rows)
     return f"{before}{_BEGIN}\n{table}\n{_END}{after}"
@@ -78,7 +78,8 @@ def _row(name: str, kept: Kept) -> Sequence[str]:
     tools = [each for each in found if each.case.tool in TOOLS]
     default, short = ([each for each in tools if each.case.timeout_s == limit] for limit in (None, SHORT_S))
     return (
-        f"{HOSTS[name].title} {kept.versions[name]}",
+        HOSTS[name].title,
+        kept.versions[name],
         max(each.protocol for each in found),
         f"`{max(each.client for each in found)}`",
         _patience(found),
@@ -89,7 +90,8 @@ def _row(name: str, kept: Kept) -> Sequence[str]:
 
 
 def _patience(found: Sequence[Finding]) -> str:
-    limits = {each.case.tool: each.gave_up_s for each in found if each.case.tool in ENDLESS and each.called}
+    certain = [each for each in found if each.called and (each.gave_up_s is not None or not each.lost)]
+    limits = {each.case.tool: each.gave_up_s for each in certain if each.case.tool in ENDLESS}
     if limits.keys() != {*ENDLESS}:
         return "not measured"
     silent, lively = (limits[tool] for tool in ENDLESS)

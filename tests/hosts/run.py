@@ -6,6 +6,7 @@ The host gets one prompt, for one call of a tool of the lab. The last line of th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import pty
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from typing import Any
 from tests import warm
 from tests.hosts.hosts import FOLDER, HOSTS, ROOT, Setup, search_path
 from tests.hosts.lab import ENDLESS_S
-from tests.hosts.model import Model
+from tests.hosts.model import Model, Turn
 
 #: Seconds that each tool of the lab takes.
 TOOLS = {"quick": 0.2, "short": 3, "estimated": 3, "medium": 45, "long": 200}
@@ -112,7 +113,10 @@ def run(case: Case) -> Finding:
         begun = time.monotonic()
         with _host(command, environment, folder, on_terminal=host.on_terminal) as process:
             while process.poll() is None and time.monotonic() < begun + case.limit_s:
-                if host.on_terminal and model.turns and model.turns[-1].answered:
+                since = _since_call(case, model.turns)
+                if case.tool in ENDLESS and len(since) > 1:
+                    break
+                if host.on_terminal and since and since[-1].answered:
                     time.sleep(5)  # a host that goes on would show a turn too many
                     break
                 time.sleep(0.2)
@@ -171,9 +175,7 @@ def _messages(wire: Path) -> list[dict[str, Any]]:
 
 
 def _finding(case: Case, model: Model, messages: list[dict[str, Any]], lab: Path, seconds: float) -> Finding:
-    turns = model.turns
-    while turns and (turns[0].move.kind != "call" or not turns[0].move.tool.endswith(case.tool)):
-        turns = turns[1:]  # a search for the tool, or a host that has gone on without its server
+    turns = _since_call(case, model.turns)
     ledger = lab / "ledger"
     runs = len(ledger.read_text().splitlines()) if ledger.exists() else 0
     protocol, client = _peer(messages)
@@ -190,6 +192,11 @@ def _finding(case: Case, model: Model, messages: list[dict[str, Any]], lab: Path
         gave_up_s=round(gave_up, 1) if gave_up is not None and case.tool in ENDLESS else None,
         seconds=round(seconds, 1),
     )
+
+
+def _since_call(case: Case, turns: Sequence[Turn]) -> Sequence[Turn]:
+    """Leave out the turns in which the host has not listed the tool yet."""
+    return [*itertools.dropwhile(lambda turn: not turn.move.tool.endswith(case.tool), turns)]
 
 
 def _peer(messages: list[dict[str, Any]]) -> tuple[str, str]:
