@@ -10,7 +10,7 @@ VERSIONS := 3.12 3.13
 TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-fast test-whole soak test-versions test-version check services bench bench-fast docs demo clean
+.PHONY: help test test-fast test-whole soak test-versions test-version test-hosts check services bench bench-fast docs demo clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do \
@@ -45,6 +45,9 @@ test-versions: ## Run the unit and engine tests on newer versions of Python, whe
 
 test-version: $(READY)
 	$(BIN)/pytest $(TOGETHER) tests/unit tests/integration/engine tests/integration/stores
+
+test-hosts: $(READY) ## Run real hosts with a scripted model, and write docs/explanation/hosts.md: 45 minutes
+	$(BIN)/python -m tests.hosts $(HOSTS)
 
 check: $(READY) ## Lint, format, types, import layers
 	$(BIN)/ruff check
@@ -91,7 +94,7 @@ demo: $(READY) ## Run the demo
 	$(BIN)/backburner demo
 
 clean: ## Remove the virtual environments, builds and caches
-	rm -rf .venv .venv-* .interop dist build site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* .interop .hosts dist build site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml

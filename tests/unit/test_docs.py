@@ -11,6 +11,7 @@ import pytest
 
 from backburner.core.lifecycle import TRANSITIONS
 from backburner.tools.targets import load, parse
+from tests.hosts import page as hosts
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,6 +30,11 @@ def test_the_generated_pages_are_up_to_date() -> None:
     generate = runpy.run_path(str(DOCS / "generate.py"))
     for name, text in generate["pages"]().items():
         assert (DOCS / "reference" / f"{name}.md").read_text() == text, name
+
+
+def test_the_page_about_hosts_shows_what_their_runs_found() -> None:
+    text = hosts.PAGE.read_text()
+    assert text == hosts.filled_in(text, hosts.Kept.load(hosts.KEPT))
 
 
 def python_snippets() -> list[Any]:

@@ -49,7 +49,7 @@ def serving() -> Iterator[None]:
         with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as server:
             services.running.add(server.pid)
             ready = PROGRAMS / "ready"
-            assert services.wait_until(lambda: ready.exists() or server.poll() is not None)
+            assert services.wait_until(lambda: ready.exists() or server.poll() is not None, within=120)
             assert server.poll() is None, "the warm server did not start"
             yield
             server.communicate()
