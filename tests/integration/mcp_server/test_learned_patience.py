@@ -81,7 +81,7 @@ async def test_after_one_time_out_calls_are_answered_before_the_limit_in_every_p
         assert "goes on in the background" in await call(client)
     async with hurried(deployment) as client:
         assert "goes on in the background" in await call(client)
-    (learned,) = backburner(deployment, "clients")["clients"]
+    (learned,) = backburner(deployment, "status")["clients"]
     assert (learned["name"], learned["version"], learned["transport"]) == ("zed", "7.1", "stdio")
     assert (learned["source"], learned["time_outs"], learned["restarts"]) == ("learned", 1, False)
     assert LIMIT_S / 2 < learned["wall_s"] < 2 * LIMIT_S
@@ -113,7 +113,7 @@ async def test_over_http_what_a_wait_taught_one_server_is_known_to_another_on_it
             assert not waited.structured_content["finished"]
             assert "goes on in the background" in await call(one)
             assert "goes on in the background" in await call(other)
-    (learned,) = backburner(deployment, "clients")["clients"]
+    (learned,) = backburner(deployment, "status")["clients"]
     assert (learned["transport"], learned["source"]) == ("http", "learned")
 
 
