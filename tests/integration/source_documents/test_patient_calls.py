@@ -140,4 +140,4 @@ def test_the_repeated_call_of_a_silent_client_joins_over_stdio(
             for sent in (first, repeated)
         )
         assert (joins(first_answer), joins(answer)) == (False, True)
-        assert answer["result"]["structuredContent"] == {"result": "analysed"}
+        assert answer["result"]["content"][0]["text"] == "analysed"
