@@ -62,6 +62,7 @@ def test_a_task_with_its_answer_goes_on_when_a_worker_is_free_and_before_others(
     assert first <= min(others)
 
 
+@pytest.mark.whole  # it takes many processes
 def test_no_more_wait_outside_than_may(start_local: StartLocal) -> None:
     local = start(start_local, workers=2)
     waiting = [local.submit("ask_name") for _ in range(MOST_PAUSED + 1)]

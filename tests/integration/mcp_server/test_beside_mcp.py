@@ -71,6 +71,7 @@ def statuses(address: str, *paths: str, token: str = "") -> list[int]:
     return [httpx2.get(address + path, headers=headers).status_code for path in paths]
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize(("framework", "by_its_command"), [(FASTMCP, True), (MCPSERVER, False)])
 async def test_api_dashboard_health_and_metrics_are_on_the_port_of_the_framework(
     deployment: Deployment, framework: dict[str, str], by_its_command: bool

@@ -46,6 +46,7 @@ SERVERS = {
 }
 
 
+@pytest.mark.whole(but_first=1)
 @pytest.mark.parametrize("framework", SERVERS)
 async def test_a_server_with_the_extension_does_what_an_attached_one_does(
     framework: str, tmp_path: Path
