@@ -41,7 +41,6 @@ def monitored(celery: Celery) -> Iterator[list[dict[str, Any]]]:
             thread.join(10)
 
 
-@pytest.mark.whole
 def test_monitors_that_ask_see_messages_and_the_queues_of_workers(
     rabbit_server: RabbitServer, tmp_path: Path, run_directory: str
 ) -> None:
