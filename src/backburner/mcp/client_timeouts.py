@@ -253,7 +253,8 @@ class TimeoutPolicy:
     """A server's knowledge of client timeouts, refreshed from the store.
 
     Timeouts of programs that the table knows are stored by name, for all servers. A generic or unknown name
-    says nothing about the program, so its timeouts are in memory, by caller.
+    says nothing about the program, so its timeouts are in memory, by caller. So are timeouts that only a
+    repeated call suggests.
     Without an app there is no store, and nothing is stored.
     """
 
@@ -276,10 +277,12 @@ class TimeoutPolicy:
         """Return the limits of the client of a request."""
         client = requesting_client(ctx)
         found = self.limits(client)
-        if found.source == "settings" or identifies_program(client):
-            return found
         timeout_s = self._timeout_here(ctx)
-        return found if timeout_s is None else Limits(Timeouts(timeout_s), "learned")
+        if found.source == "settings" or timeout_s is None:
+            return found
+        if identifies_program(client) and timeout_s > (found.timeouts.wall_s or math.inf):
+            return found
+        return Limits(Timeouts(timeout_s), "learned")
 
     def limits(self, client: Client) -> Limits:
         return limits(client, self._settings, self._seen.get(client, ()), _now_ms())
@@ -356,9 +359,9 @@ class TimeoutPolicy:
     def note_retry(self, ctx: RequestContext, held_s: float) -> None:
         """Learn that the caller repeats a call that has been held so long: its timeout is shorter."""
         client = requesting_client(ctx)
-        if not identifies_program(client):
-            known = known_timeouts(client) or _UNKNOWN
-            self._remember(ctx, min(_BEFORE_RETRY * held_s, known.wall_s or math.inf))
+        known_s = (known_timeouts(client) or _UNKNOWN).wall_s or math.inf
+        if not identifies_program(client) or held_s < known_s:
+            self._remember(ctx, min(_BEFORE_RETRY * held_s, known_s))
 
     def suspect_timeout(self, ctx: RequestContext, task_id: str, waited_s: float) -> None:
         """Note that the caller went on while its call was held, as after a timeout."""
@@ -379,7 +382,6 @@ class TimeoutPolicy:
         client = requesting_client(ctx)
         if identifies_program(client):
             await self.delivered(client, waited_s)
-            return
         timeout_s = self._timeout_here(ctx)
         if timeout_s is not None and timeout_s < waited_s * (1 - _ALIKE) and not may_be_retry(ctx, waited_s):
             self._here.discard(ctx)

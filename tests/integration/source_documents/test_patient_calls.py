@@ -113,7 +113,7 @@ def test_a_timeout_of_codex_keeps_the_task_for_the_repeated_call_and_is_learned(
 
 
 @pytest.mark.parametrize(("client", "revision"), [("goose-cli", "2026-07-28"), ("@cline/core", "2025-06-18")])
-def test_the_repeated_call_of_a_silent_client_joins_over_stdio(
+def test_the_repeated_call_of_a_silent_client_joins_and_is_answered_in_time(
     deployment: Deployment, tmp_path: Path, client: str, revision: str
 ) -> None:
     with serving(deployment) as pipe:
@@ -132,12 +132,13 @@ def test_the_repeated_call_of_a_silent_client_joins_over_stdio(
         waited = {"task_id": task, "timeout_s": 3.5}
         pipe.request("tools/call", name="wait_for_task", arguments=waited, _meta=meta)
         pipe.send(repeated)
+        answer = pipe.until(lambda message: message.get("id") == repeated["id"])
+        # The table says more, but this connection gave up sooner.
+        assert joins(answer)
+        assert "goes on in the background" in answer["result"]["content"][0]["text"]
         listed = pipe.request("tools/call", name="list_tasks", arguments={}, _meta=meta)["structuredContent"]
         assert len(listed["tasks"]) == 2
         flag.touch()
-        first_answer, answer = (
-            pipe.until(lambda message, sent=sent: message.get("id") == sent["id"])  # type: ignore[misc]
-            for sent in (first, repeated)
-        )
-        assert (joins(first_answer), joins(answer)) == (False, True)
-        assert answer["result"]["content"][0]["text"] == "analysed"
+        first_answer = pipe.until(lambda message: message.get("id") == first["id"])
+        assert not joins(first_answer)
+        assert first_answer["result"]["content"][0]["text"] == "analysed"
