@@ -49,24 +49,35 @@ async def test_a_short_call_is_answered_with_its_result_where_a_task_costs_the_h
         connect(shared_grace, "2026", name="claude-code", version="2.1.301") as claude,
         connect(shared_grace, "2026", name="another") as another,
     ):
+        created = await nap(another, file, 0.1)
+        assert created["resultType"] == "task"
+        await another.poll(created["taskId"])
         answers = [await nap(claude, file, 0.1), await nap(claude, file, 0.1)]
         assert [(one["resultType"], one["content"][0]["text"]) for one in answers] == [
             ("complete", "slept")
         ] * 2
         assert all(JOINED not in one["_meta"] for one in answers)
-        created = await nap(another, file, 0.1)
-        assert (created["resultType"], NOTE in created.get("_meta", {})) == ("task", True)
-        await another.poll(created["taskId"])
         assert len(file.read_text().splitlines()) == 3
 
 
-async def test_a_call_becomes_a_task_at_once_if_it_asks_or_if_the_call_before_became_one(
+async def test_calls_that_follow_one_that_became_a_task_become_tasks_at_once(
     shared_grace: str, tmp_path: Path
 ) -> None:
+    async with connect(shared_grace, "2026", name="claude-code", version="2.1.304") as peer:
+
+        async def kinds() -> tuple[str, str]:
+            return (await peer.call("report"))["resultType"], (await nap(peer, tmp_path / "n", 0))[
+                "resultType"
+            ]
+
+        # On a busy machine the second call may come too late to be of the same turn.
+        assert ("task", "task") in [await kinds() for _ in range(5)]
+
+
+async def test_a_call_becomes_a_task_at_once_if_it_asks(shared_grace: str) -> None:
     async with connect(shared_grace, "2026", name="claude-code", version="2.1.302") as peer:
         asking = await peer.call("ask")
-        quick = await nap(peer, tmp_path / "quick", 0)
-        assert (asking["status"], quick["resultType"]) == ("input_required", "task")
+        assert asking["resultType"] == "task"
         shown = await peer.poll(asking["taskId"], "input_required")
         answer = {"action": "accept", "content": {"name": "Ada"}}
         answers = dict.fromkeys(shown["inputRequests"], answer)

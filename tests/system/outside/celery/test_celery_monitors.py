@@ -55,8 +55,8 @@ def test_monitors_that_ask_see_messages_and_the_queues_of_workers(
         assert told() == []
         eventually(lambda: bool(celery.control.enable_events(reply=True, timeout=1)))
         assert local.run("add", IN_LINE, a=2).state is State.SUCCEEDED
-        eventually(lambda: "task-succeeded" in told())
-        assert told() == ["task-received", "task-started", "task-succeeded"]
+        # The first task's message may end after monitors have asked.
+        eventually(lambda: told()[-3:] == ["task-received", "task-started", "task-succeeded"])
         assert [each["name"] for each in heard if each["type"] == "task-received"] == [RING]
 
         command = [sys.executable, "-m", "celery", "-A", "backburner.engines.celery.worker", "inspect"]

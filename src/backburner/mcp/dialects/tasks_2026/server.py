@@ -49,7 +49,7 @@ _UNDER_WAY = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
 #: A task that is so much longer under way than estimated is not expected to end soon.
 _OVERDUE_S = 1.0
 #: Grace time before a call becomes a task: if it is expected to end within that, and if nothing is known.
-_GRACE_S, _UNKNOWN_GRACE_S = 5.0, 2.0
+_GRACE_S, _UNKNOWN_GRACE_S = 5.0, 4.0
 #: Calls of one turn that a host makes in series follow each other sooner than this.
 _SAME_TURN_S = 1.0
 
