@@ -245,8 +245,8 @@ class McpSettings:
     )
     patience_s: float | None = setting(
         None,
-        "Time for which a call is held before the client gets a handle (default: by client; 24 s if "
-        "it is unknown)",
+        "Time for which a call is held before the client gets a handle (default: by client; an"
+        " unknown client is held to the end)",
     )
     client_patience: Mapping[str, float | Literal["forever"]] = setting(
         dict,

@@ -48,8 +48,8 @@ _TASKS = types.ClientCapabilities(extensions={wire.EXTENSION: {}})
 _UNDER_WAY = frozenset({State.QUEUED, State.SCHEDULED, State.RUNNING})
 #: A task that is so much longer under way than estimated is not expected to end soon.
 _OVERDUE_S = 1.0
-#: Grace time before a call becomes a task: if it is expected to end within that, and if nothing is known.
-_GRACE_S, _UNKNOWN_GRACE_S = 5.0, 4.0
+#: Grace time before a call becomes a task, unless the task is known to last longer.
+_GRACE_S = 5.0
 #: Calls of one turn that a host makes in series follow each other sooner than this.
 _SAME_TURN_S = 1.0
 
@@ -141,8 +141,7 @@ class Tasks2026(ServerDialect):
         if left_s is not None and left_s > longest_s:
             return 0
         if set_s is None:
-            is_soon = status.eta_s is not None and status.eta_s <= _GRACE_S
-            return _GRACE_S if is_soon else _UNKNOWN_GRACE_S
+            return _GRACE_S
         await self._access.patience.refresh()
         patience_s = self._access.patience.hold_s(ctx, silent=True)
         return set_s if patience_s is None else min(set_s, patience_s)
