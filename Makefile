@@ -7,7 +7,7 @@ VERSIONS := 3.12 3.13
 
 # Most tests wait for processes, so more of them than there are cores run together. The tests of a file share
 # fixtures, and so a worker.
-TOGETHER := -n 5 --dist loadfile --no-loadscope-reorder
+TOGETHER := -n 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-fast test-whole soak test-versions test-version test-hosts check services bench bench-fast docs demo clean

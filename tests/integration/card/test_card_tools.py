@@ -310,6 +310,8 @@ def test_calls_that_are_alike_are_told_apart_by_connection_and_by_request(url: s
         window.hold("relax", stop_at=13)
         assert wait_until(lambda: found(window) != first)
         assert found(ann) == first
-    ann.hold("relax", stop_at=13)
-    assert wait_until(lambda: found(ann) != first)
-    assert {found(ann, request_id=number) for number in range(30)} == {first, found(ann)}
+        # Else it may join one of the others.
+        again = {"name": "relax", "arguments": {"stop_at": 13}, "_meta": {"backburner/new": True}}
+        ann.begin("tools/call", again)
+        assert wait_until(lambda: found(ann) != first)
+        assert {found(ann, request_id=number) for number in range(30)} == {first, found(ann)}

@@ -26,7 +26,7 @@ def state(page: Page) -> Any:
 def test_from_a_form_to_a_file_and_to_a_list_that_is_shared(look: Open, tmp_path: Path, way: str) -> None:
     options = WAYS[way]
     page = look("/", **options)
-    page.get_by_role("link", name="Tools").click()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Tools").click()
     page.get_by_role("link", name="count").first.click()
     page.get_by_label("n (optional)").fill("5")
     page.get_by_role("button", name="Submit").click()
