@@ -118,7 +118,10 @@ def test_a_job_that_an_administrator_cancels_cancels_its_task_which_says_so(
         assert (task.state, task.error and task.error.type) == (State.CANCELLED, "cancelled")
         assert task.error is not None
         assert task.error.message == f"Cancelled: Slurm job {job} was cancelled in Slurm."
-    assert on_slurm.trail(runs) == ["submit", "claim", "start", "hand_back", "cancel"]
+    *begun, given_back, ended = on_slurm.trail(runs)
+    assert (begun, ended) == (["submit", "claim", "start"], "cancel")
+    # Slurm signals each process of the job: the tool's may end before its supervisor hears of it.
+    assert given_back in ("hand_back", "retry")
     assert on_slurm.trail(waits) == ["submit", "cancel"]
 
 
