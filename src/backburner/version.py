@@ -1,3 +1,3 @@
-"""Which release of Backburner this is."""
+"""The version of Backburner."""
 
 VERSION = "0.1.0"

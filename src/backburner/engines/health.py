@@ -36,7 +36,7 @@ class Trouble(StrEnum):
 
     @property
     def of_supervisor(self) -> bool:
-        """Whether the supervisor has the problem, rather than the store."""
+        """Return whether the supervisor has the problem, rather than the store."""
         return self in (Trouble.NO_WORKERS, Trouble.STOPPED, Trouble.SILENT, Trouble.REFUSED)
 
 

@@ -33,15 +33,15 @@ def setting(default: Any, help: str, *, example: str = "") -> Any:
 
 
 def pace(default: float, help: str) -> Any:
-    """A pace that is right everywhere: a setting only so that tests are quick, and not in the reference."""
+    """Declare an interval that only tests change; the reference leaves it out."""
     return field(default=default, metadata={"help": help, "example": "", "is_pace": True})
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A resource class: how many workers this host gives it, and how many tasks may wait in it.
+    """A resource class: its number of workers on this host, and the most tasks that wait in it.
 
-    `engine` says who starts its work; empty: the app's engine.
+    `engine` is the engine that starts its tasks; empty: the app's.
     """
 
     workers: int = 2

@@ -33,7 +33,7 @@ class ExternalJob:
 
     @property
     def came_back(self) -> bool:
-        """Whether the attempt began, and the task now waits for another one."""
+        """Return whether the attempt began and its task is queued again."""
         return self.state is State.QUEUED and not self.waits
 
 

@@ -190,7 +190,7 @@ class HeldLock:
 
     @property
     def is_lost(self) -> bool:
-        """Whether another supervisor has taken over from one that has not retired."""
+        """Return whether another supervisor has taken over although this one has not retired."""
         return self._retired_fd is None and self.lock.is_superseded(self._fd)
 
     def retire(self) -> None:

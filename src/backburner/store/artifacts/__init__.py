@@ -31,7 +31,7 @@ class ArtifactStore(ArtifactReader, Protocol):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the files are on other storage than this host's, which may be slow or unavailable."""
+        """Return whether the files are on remote storage, which may be slow or unavailable."""
         ...
 
     def keep(self, artifact: Artifact, source: BinaryIO) -> None:

@@ -61,7 +61,7 @@ _KEPT_UNUSED_S = 86400.0
 
 @dataclass(frozen=True)
 class Launch:
-    """What is needed to import an app as a process of this host did. Empty for the supervisor's own."""
+    """Environment for importing an app as a process of this host did; empty for the supervisor's own."""
 
     launch_id: str = ""
     host: str = ""

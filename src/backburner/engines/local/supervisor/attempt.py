@@ -102,7 +102,7 @@ class TaskLog:
 
     @property
     def show_at(self) -> int | None:
-        """When `show_unfinished` has something to show; None when it has not."""
+        """Return the time at which `show_unfinished` is due; None if it has nothing to show."""
         return self._show_at if self._unshown else None
 
     def show_unfinished(self, now_steady: int) -> None:
@@ -217,7 +217,7 @@ class LeasedAttempt:
 
     @property
     def sent(self) -> bool:
-        """Whether a runner has got it."""
+        """Return whether the attempt was sent to a runner."""
         return self.sent_at is not None
 
     def begin(self, now: int, wall_now: int, runner_pid: int | None) -> None:
@@ -282,12 +282,12 @@ class LeasedAttempt:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the lease is lost: its results are discarded."""
+        """Return whether the lease is lost, so that results are discarded."""
         return self.stopping is not None and self.stopping.type == LEASE_LOST
 
     @property
     def watched(self) -> bool:
-        """Whether it has limits that the supervisor enforces by measuring."""
+        """Return whether the task has limits that the supervisor enforces by measuring."""
         resources = self.lease.task.resources
         return resources.memory_mb is not None or resources.scratch_mb is not None
 
@@ -356,7 +356,7 @@ class LeasedAttempt:
 
     @property
     def retires_runner(self) -> bool:
-        """Whether its runner gets no other task: the task wants a fresh one, or was measured or stopped."""
+        """Return whether the runner ends with this task, which is isolated, measured or stopped."""
         isolated = self.lease.task.isolation == "fresh"
         return isolated or self.watched or self.stopping is not None
 

@@ -68,7 +68,7 @@ class Timers:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all parts of one supervisor share."""
+    """Objects shared by all parts of one supervisor."""
 
     supervisor_id: str
     settings: Settings

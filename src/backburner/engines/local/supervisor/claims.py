@@ -70,7 +70,7 @@ class Claims:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether there may be tasks for free workers: a batch may queue some after its own claims."""
+        """Return whether a free worker may find a task: a batch can queue some after its own claims."""
         return any(not worker.load for queue in self._claimable for worker in self._available(queue))
 
     def _available(self, queue: str) -> list[WorkerSlot]:

@@ -62,7 +62,7 @@ class WorkerSlot:
 
     @property
     def load(self) -> int:
-        """How many attempts it holds."""
+        """Return the number of attempts that the worker holds."""
         return len(self.backlog) + (self.attempt is not None)
 
     def attempts(self) -> list[LeasedAttempt]:
